@@ -16,8 +16,8 @@ from . import exact
 from .exact import Array, Scale
 from .findings import CannotSolve
 from .masks import index_base, mask
-from .record import Asked, Exercise
-from .values import bare, by, number, read, scalar, stacked, whole
+from .record import Asked, Convention, Exercise
+from .values import bare, by, name_of, number, read, scalar, stacked, whole
 
 WEIGHTS = ("query_weight", "key_weight", "value_weight")
 _INDEX = r"(?:_\w{1,2}?)?(?:\^T)?\(?"
@@ -66,7 +66,8 @@ def projected(exercise: Exercise, name: str) -> tuple[Array, tuple[Array, Array]
 
 def _through(exercise: Exercise, name: str, tokens: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
     if weight.ndim == 0:
-        tokens, weight = tokens.reshape(-1, 1), weight.reshape(1, 1)
+        tokens = tokens.reshape(-1, 1) if tokens.ndim < 2 else tokens
+        weight = exact.product(exact.array(np.eye(tokens.shape[-1], dtype=int).tolist()), weight)
     rows, weight = np.atleast_2d(tokens), oriented(exercise, f"{name}_weight", weight, tokens.shape[-1])
     if weight.ndim == 3 and rows.ndim == 3:
         rows = rows[:, None]
@@ -119,9 +120,14 @@ class Attention:
     def normaliser(self) -> str:
         return self.exercise.convention("normaliser", "none" if self.similarity == "sigmoid" else "sum")
 
+    @property
+    def direct(self) -> bool:
+        """Whether scores or weights were given in place of queries and keys."""
+        return not self.exercise.of_role("query", "key", "tokens", *WEIGHTS)
+
     @cached_property
     def dots(self) -> Array:
-        return exact.times(self.query, exact.transposed(self.key))
+        return self.query if self.direct else exact.times(self.query, exact.transposed(self.key))
 
     @cached_property
     def scores(self) -> Array:
@@ -238,6 +244,8 @@ def mapped(exercise: Exercise, values: Array) -> Array:
 
 def attention(exercise: Exercise, asked: Asked, *, with_values: bool = True) -> Attention:
     """Everything that attention needs, from the record; the row of the question is not picked yet."""
+    if not exercise.of_role("query", "key", "tokens", *WEIGHTS):
+        return _direct(exercise, asked, with_values=with_values)
     names = ("query", "key", "value") if with_values else ("query", "key")
     parts = {name: projected(exercise, name) for name in names}
     query, key = parts["query"][0], parts["key"][0]
@@ -260,6 +268,34 @@ def attention(exercise: Exercise, asked: Asked, *, with_values: bool = True) -> 
     factors = tuple((name[0].upper(), *found[1]) for name, found in parts.items() if found[1] is not None)
     scale, bias = scale_of(exercise, query.shape[-1], asked.quantity), _added(exercise, added)
     return Attention(exercise, query, key, value, allowed, scale, bias, heads, one_query, number_values, factors)
+
+
+def _direct(exercise: Exercise, asked: Asked, *, with_values: bool) -> Attention:
+    """Attention from given scores or weights, of which only the number of keys is known."""
+    givens = [given for given in exercise.of_role("weights", "scores", "vector", "input") if given.value is not None]
+    if not givens:
+        raise CannotSolve("missing", needs="queries and keys, or scores")
+    given = next((each for each in givens if each.role == "weights"), givens[0])
+    values = read(given, exercise)
+    allowed = ~np.asarray(values == -np.inf, dtype=bool)
+    rows = np.atleast_2d(exact.masked(values, allowed))
+    if not values.ndim or not np.all(np.isfinite(exact.floats(rows))):
+        raise CannotSolve("misfit", what=name_of(given), why="finite numbers in a row are expected")
+    n, m = rows.shape[-2:]
+    may, added = mask(exercise, asked, n, m)
+    value = stacked(exercise, "value") if with_values else None
+    number_values = value is not None and value.ndim == 1
+    if value is not None and len(value) != m:
+        raise CannotSolve("misfit", what="the number of values", why=f"it is {len(value)}, there are {m} keys")
+    scale = scale_of(exercise, 1, asked.quantity)
+    if given.role == "weights":
+        structure = exercise.structure.model_copy(update={"similarity": "linear"})
+        conventions = {**exercise.conventions, "normaliser": Convention(value="none")}
+        exercise, scale = exercise.model_copy(update={"structure": structure, "conventions": conventions}), Scale()
+    key = np.zeros((m, 1))
+    value = value[:, None] if value is not None and number_values else value
+    allowed = np.atleast_2d(allowed) & may
+    return Attention(exercise, rows, key, value, allowed, scale, added, 1, values.ndim == 1, number_values)
 
 
 def _in_heads(

@@ -26,6 +26,7 @@ SHOWN = 12  # significant digits of decimals inside a derivation
 MOST_EXACT = 4_000  # entries of an exact array
 MOST_PRODUCTS = 200_000  # products of numbers in an exact matrix product
 MOST_WRITTEN_OUT = 100  # entries of an array inside a derivation
+TINY = Decimal("1e-300")  # what is smaller is written as 0
 MOST_TYPED = 3_000  # entries that are typed one by one
 
 
@@ -234,21 +235,10 @@ def recognised(value: Any) -> Any:
     return near if near and abs(Fraction(value) / near - 1) < Fraction(1, 10**50) else value
 
 
-def logsumexp(scores: Array, allowed: Array | None = None) -> Array:
+def logsumexp(scores: Array) -> Array:
     """log of the sum of exponentials over the last axis, which is kept."""
-    allowed = np.broadcast_to(True if allowed is None else allowed, scores.shape)
-    if is_float(scores):
-        return np.logaddexp.reduce(np.where(allowed, scores, -np.inf), axis=-1, keepdims=True)
-
-    def row(values: list[Any], may: list[bool]) -> list[Any]:
-        kept = [value for value, seen in zip(values, may, strict=True) if seen]
-        largest = max(kept)
-        if len(kept) == 1:
-            return [largest] * len(values)
-        powers = (arith.decimal(arith.subtract(each, largest)).exp() for each in kept)  # pyright: ignore[reportArgumentType]
-        return [arith.decimal(largest) + sum(powers, Decimal(0)).ln()] * len(values)
-
-    return _by_rows(row, scores, allowed)[..., :1]
+    largest = scores.max(-1, keepdims=True)
+    return plus(largest, function("log", total(function("exp", minus(scores, largest)))))
 
 
 def shares(similarities: Array) -> Array:
@@ -341,7 +331,7 @@ def rounded(value: Decimal, digits: int = DIGITS) -> str:
     >>> rounded(Decimal("-7.940656")), rounded(Decimal("6.8973e-13"), 3), rounded(Decimal(0)), rounded(Decimal(4))
     ('-7.9407', '6.90*10^{-13}', '0', '4')
     """
-    if not value:
+    if abs(value) < TINY:
         return "0"
     with localcontext(Context(prec=arith.DIGITS - 8)):
         value = +value  # without the noise of the last digits

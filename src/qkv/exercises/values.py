@@ -201,4 +201,4 @@ def stacked(exercise: Exercise, role: str, width: int | None = None) -> Array | 
         names = " and ".join(map(name_of, givens[:3]))
         raise CannotSolve("misfit", what=names, why="their shapes differ: " + ", ".join(by(e.shape) for e in found[:3]))
     together = np.stack(found)
-    return together[:, None] if together.ndim == 1 else together
+    return together[:, None] if together.ndim == 1 and role != "value" else together

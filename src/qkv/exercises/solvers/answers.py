@@ -103,7 +103,7 @@ def settled(*choosers: Chooser) -> Callable[[Solve], Solve]:
                     other = core(settle(choice.other, asked)[0], asked)
                     if other.text != answer.text:
                         assumed.append(finding)
-                        also.append(Also(other.text, other.value, choice.words))
+                        also.append(Also(other.text, other.value, choice.words, other.symbols or None))
             return replace(answer, assumed=(*assumed, *answer.assumed), also=(*also, *answer.also))
 
         return solve

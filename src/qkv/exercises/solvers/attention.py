@@ -123,7 +123,7 @@ def _score_steps(found: Attention) -> Iterator[tuple[Step, ...]]:
                 letter, text, values=exact.times(tokens, weight), exercise=record, reason="tokens times weights"
             )
     for words, head in _heads(found):
-        if head.dots.ndim > 2:
+        if head.dots.ndim > 2 or found.direct:
             continue
         pair = (head.key, head.query[0], "") if head.one_query else (head.query, head.key, "^T")
         dots, scores = (each[0] if head.one_query else each for each in (head.dots, head.scores))
@@ -134,7 +134,7 @@ def _score_steps(found: Attention) -> Iterator[tuple[Step, ...]]:
             added = "" if bias is None else f" + {expression(bias)}"
             roots = bias is None and head.scale.under != 1 and dots.size <= MOST_SHOWN and not exact.is_float(dots)
             result = exact.written(dots, number=head.scale.text) if roots else ""
-            text = rf"{expression(dots)} \cdot {head.scale.text(Fraction(1), exact.shown)}{added}"
+            text = f"({head.scale.text(Fraction(1), exact.shown)}) {expression(dots)}{added}"
             reason = "times the scale" if bias is None else "times the scale, with the bias"
             yield worked(f"{words}scores", text, values=scores, exercise=record, reason=reason, result=result)
 
@@ -142,6 +142,9 @@ def _score_steps(found: Attention) -> Iterator[tuple[Step, ...]]:
 def _similarity_text(found: Attention, row: int, may: Array) -> str:
     """The weights of one query over the keys that it attends to, as an expression; nothing for a single key."""
     if found.similarity == "argmax" or may.sum() < 2:
+        return ""
+    kept = exact.floats(found.scores[row][may])
+    if found.similarity == "softmax" and np.ptp(kept) > 500:  # weights that are too small to be compared
         return ""
     if found.similarity == "softmax":
         exactly = found.bias is None
@@ -165,7 +168,8 @@ def _weight_steps(found: Attention, *, outputs: bool = False) -> Iterator[tuple[
             reason = "all weight on the first key with the largest score" if head.similarity == "argmax" else reason
             reason = reason if count else "nothing to attend to"
             weights, texts = (head.weights[row][may], (text,)) if text else (head.weights[row], ())
-            yield worked(f"{words}weights{name}", *texts, values=weights, exercise=found.exercise, reason=reason)
+            if not (found.direct and found.exercise.of_role("weights")):
+                yield worked(f"{words}weights{name}", *texts, values=weights, exercise=found.exercise, reason=reason)
             if outputs and text:
                 whole_text = f"{expression(exact.transposed(head.values[may]))} {text}"
                 reason = "values times weights"
@@ -232,6 +236,8 @@ def scores(exercise: Exercise, asked: Asked) -> Answer:
     found = picked(exercise, asked, with_values=False)
     allowed = np.broadcast_to(found.allowed, found.scores.shape)
     parts = [_shaped(found, each) for each in (found.scores, found.dots, allowed)]
+    if found.one_query and found.key.shape[-2] == 1:
+        parts = [exact.array(each[..., 0]) for each in parts]
     values, dots, may = _key_picked(asked, found, *parts)
     steps, also = list(_score_steps(found)), _turned(found, values)
     roots = found.scale.under != 1 and found.bias is None and exact.is_rational(dots)
@@ -248,7 +254,7 @@ def scores(exercise: Exercise, asked: Asked) -> Answer:
     return replace(answer, also=also)
 
 
-@solver("weights", QUERY_AND_KEY)
+@solver("weights", QUERY_AND_KEY, ("scores|vector|weights",))
 @_settled
 def weights(exercise: Exercise, asked: Asked) -> Answer:
     """The attention weights."""
@@ -258,7 +264,7 @@ def weights(exercise: Exercise, asked: Asked) -> Answer:
     return answered(values, exercise, steps, also=_turned(found, values), assumed=_ties(found))
 
 
-@solver("output", QUERY_AND_KEY)
+@solver("output", QUERY_AND_KEY, ("scores|weights", "value"))
 @_settled
 def output(exercise: Exercise, asked: Asked) -> Answer:
     """The attention output, of all heads joined and projected or of the head that is named."""
@@ -353,28 +359,8 @@ def linear_state(exercise: Exercise, asked: Asked) -> Answer:
 
 def given_scores(exercise: Exercise, asked: Asked) -> tuple[Array, Array]:
     """The scores that are given or follow from queries and keys, over the temperature, and which of them count."""
-    given = exercise.given("scores") or exercise.given("vector") or exercise.given("input")
-    if given is None or given.value is None:
-        found = picked(exercise, asked, with_values=False)
-        return _shaped(found, found.scores), _shaped(found, np.broadcast_to(found.allowed, found.scores.shape))
-    values = read(given, exercise)
-    allowed = ~np.asarray(values == -np.inf, dtype=bool)
-    values = exact.masked(values, allowed)
-    if not values.ndim or (not exact.is_float(values) and any(isinstance(each, float) for each in values.flat)):
-        raise CannotSolve("misfit", what="the scores", why="an entry is infinite" if values.ndim else "one number")
-    if exercise.structure.mask != "none" or exercise.given("mask"):
-        rows = values if values.ndim > 1 else values[None]
-        may, added = mask(exercise, asked, *rows.shape[-2:])
-        allowed = allowed & may.reshape(may.shape[-values.ndim :])
-        values = values if added is None else exact.plus(values, added.reshape(added.shape[-values.ndim :]))
-    if asked.row is not None and values.ndim == 2:
-        place = asked.row - index_base(exercise)
-        if not 0 <= place < len(values):
-            raise CannotSolve("misfit", what=f"row {asked.row}", why=f"there are {len(values)} rows")
-        values, allowed = values[place], allowed[place]
-    settled_already = exercise.convention("scale", "none") in ("sqrt", "none")  # given scores are scaled already
-    record = said(exercise, scale="none") if settled_already else exercise
-    return attending.scale_of(record, 1, "weights").apply(values), allowed
+    found = picked(exercise, asked, with_values=False)
+    return _shaped(found, found.scores), _shaped(found, np.broadcast_to(found.allowed, found.scores.shape))
 
 
 def _of_scores(exercise: Exercise, asked: Asked) -> Answer:
@@ -385,7 +371,7 @@ def _of_scores(exercise: Exercise, asked: Asked) -> Answer:
     if name == "softmax":
         found = exact.softmax(values, allowed)
     else:
-        below = exact.logsumexp(values, allowed)
+        below = exact.logsumexp(values)
         found = exact.minus(values, below) if name == "log_softmax" else exact.array(below[..., 0])
     given = exercise.given("scores") or exercise.given("vector")
     texts = given.value if given and isinstance(given.value, list | tuple) and len(given.value) == len(values) else ()

@@ -140,10 +140,8 @@ def _through_attention(found: Attention, exercise: Exercise, name: str) -> tuple
     step("dS", text, d_scores, "dS = A ∘ (dA - the row sums of A ∘ dA)")
     by = expression(d_scores)
     scaled = found.scale.apply(d_scores)
-    d_query = step(
-        "dQ", rf"{by} {texts[4]} \cdot {factor}", exact.times(scaled, found.key), "dQ = dS K times the scale"
-    )
-    d_key = step("dK", rf"{by}^T {texts[3]} \cdot {factor}", exact.times(turn(scaled), found.query),
+    d_query = step("dQ", f"({factor}) {by} {texts[4]}", exact.times(scaled, found.key), "dQ = dS K times the scale")
+    d_key = step("dK", f"({factor}) {by}^T {texts[3]}", exact.times(turn(scaled), found.query),
                  "dK = dS^T Q times the scale")  # fmt: skip
     order = {"v": 1, "weights": 2, "scores": 3, "q": 4, "k": 5}
     known = {"q": d_query, "k": d_key, "v": d_value, "weights": d_weights, "scores": d_scores}
