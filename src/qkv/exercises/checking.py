@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import islice
 
 from ..errors import OptionTypeError, QkvError, complaint
 from . import rubrics
-from .findings import CannotSolve, Finding
+from .findings import CannotSolve
 from .forms.blanks import judge_blank
 from .forms.choices import judge_choice
 from .forms.items import entries_named, judge_items, rows_of
 from .forms.proofs import judge_proof
 from .forms.values import Context, judge_array, judge_shape, judge_value
-from .outcome import Outcome, unread
-from .record import Asked, Exercise
+from .outcome import Outcome, known_mistakes, unread, wrong
+from .record import Exercise
 from .solving import Answer, answer
 
-MOST_MISTAKES = 40  # known mistakes that are tried where a question names none
+MOST_MISTAKES = 200  # known mistakes that are tried where a question names none
 
 Judge = Callable[[Answer, str, Context], Outcome]
 JUDGES: dict[str, Judge] = {
@@ -59,9 +59,9 @@ def check(exercise: Exercise, label: str, text: str, *, gold: Answer | None = No
     if not isinstance(text, str):
         raise OptionTypeError(complaint("answer", repr(text), "a text"))
     asked = exercise.only(label).asked[0] if label or len(exercise.asked) != 1 else exercise.asked[0]
-    if asked.rubric:
-        return rubrics.rubric(asked.rubric).judge(text)
     try:
+        if asked.rubric:
+            return rubrics.rubric(asked.rubric).judge(text)
         found = answer(exercise, asked) if gold is None else gold
         if found.form == "words":
             return rubrics.rubric(rubrics.chosen(asked.quantity, asked.object, found.text)).judge(text)
@@ -69,7 +69,10 @@ def check(exercise: Exercise, label: str, text: str, *, gold: Answer | None = No
         return unread("unsolved", why=refusal.finding.words())
     context = Context(exercise.with_changes(asked), asked)
     outcome = judge(found, text, context)
-    return outcome if outcome else _with_mistakes(outcome, found, text, context)
+    if outcome or any(code in ("hedged", "denied", "several", "no_answer") for code in outcome.codes):
+        return outcome
+    names = asked.mistakes or (islice(known_mistakes(), MOST_MISTAKES) if gold is None else ())
+    return _with_mistakes(outcome, names, found, text, context)
 
 
 def judge(gold: Answer, text: str, context: Context) -> Outcome:
@@ -88,31 +91,24 @@ def judge(gold: Answer, text: str, context: Context) -> Outcome:
     return outcome
 
 
-def _with_mistakes(outcome: Outcome, gold: Answer, text: str, context: Context) -> Outcome:
-    """The outcome with the known mistakes whose answer this is; such an answer was read, and is wrong."""
-    if any(code in ("hedged", "denied", "several", "no_answer") for code in outcome.codes):
-        return outcome
-    names = []
-    for name, planted in _planted(context.exercise, context.asked):
-        # A mistake that gives the right answer, or one that nobody can tell from it, shows nothing.
-        if judge(planted, text, context) and not judge(gold, planted.text, context):
-            names.append(name)
-    if names and outcome.kind == "unread" and context.asked.mistakes:
-        outcome = replace(
-            outcome, kind="wrong", findings=(Finding("different", {"given": text.strip(), "right": gold.text}),)
-        )
-    return replace(outcome, mistakes=tuple(names))
+def _with_mistakes(outcome: Outcome, names: Iterable[str], gold: Answer, text: str, context: Context) -> Outcome:
+    """The outcome with the known mistakes whose answer this is; an answer that a named mistake gives is wrong."""
+    shown = []
+    for name in names:
+        planted = _planted(name, context)
+        # A mistake that gives the right answer, or one that cannot be told from it, shows nothing.
+        if planted is not None and judge(planted, text, context) and not judge(gold, planted.text, context):
+            shown.append(name)
+    if shown and outcome.kind == "unread" and context.asked.mistakes:
+        outcome = wrong("different", given=text.strip(), right=gold.text)
+    return replace(outcome, mistakes=tuple(shown))
 
 
-def _planted(exercise: Exercise, asked: Asked) -> Iterator[tuple[str, Answer]]:
-    """Known mistakes, each with the wrong answer that it leads to."""
+def _planted(name: str, context: Context) -> Answer | None:
+    """The wrong answer that a known mistake leads to, or None where it does not apply."""
     from .mistakes import MISTAKES
 
-    named = asked.mistakes or tuple(islice(MISTAKES, MOST_MISTAKES))
-    for name in named:
-        try:
-            planted = MISTAKES[name](exercise, asked) if name in MISTAKES else None
-        except (QkvError, ArithmeticError, LookupError, TypeError, ValueError):
-            continue  # it does not apply to these givens
-        if planted is not None:
-            yield name, planted
+    try:
+        return MISTAKES[name](context.exercise, context.asked) if name in MISTAKES else None
+    except (QkvError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return None

@@ -114,6 +114,8 @@ def plain_sentences(text: str) -> tuple[str, ...]:
     """
     prose = phrase_data()["prose"]
     text = unicodedata.normalize("NFKC", text).replace("’", "'")
+    # What is quoted is not said, unless it is a word or two.
+    text = re.sub(r"[\"“«]([^\"”»]*)[\"”»]", lambda found: found[1] if len(found[1].split()) < 4 else " ", text)
     for sign, word in phrase_data()["signs"].items():
         text = re.sub(sign, word, text)
     text = re.sub(r"\b(i\.e|e\.g|cf|resp|vs|w\.r\.t|a\.e)\.", lambda found: found[1].replace(".", ""), text.lower())

@@ -15,7 +15,7 @@ _MATRIX = r"(?:[bpBvV]?matrix|smallmatrix|array)\*?"
 _ENVIRONMENT = re.compile(rf"\\begin\s*\{{{_MATRIX}\}}(?:\{{[^{{}}]{{0,40}}\}})?(.*)\\end\s*\{{{_MATRIX}\}}", re.DOTALL)
 _CALL = re.compile(r"^(?:(?:np|numpy|torch|jnp|tf)\.)?(?:array|tensor|Tensor|asarray|matrix|FloatTensor)\s*\(")
 _TURNED = re.compile(r"\s*(?:\^\s*\{?\s*(?:T|\\top|\\intercal)\s*\}?|ᵀ|\.T)\s*$")
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?:/\d+)?"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?:/\d+)?"
 
 
 def cells_of(text: str) -> Cells | None:

@@ -59,7 +59,7 @@ def pieces(items: Mapping[str, Answer], text: str, context: Context) -> dict[str
         named |= {row: (name, row) for row in rows_of(name, item, context) if row not in items}
     stacks = _stacks(items)
     text = re.sub(r"\$|\*\*|\\q?quad(?![A-Za-z])|\\[,;:! ]|\\left(?![A-Za-z])|\\right(?![A-Za-z])|`", " ", text)
-    text = re.sub(r"[ \t]+", " ", text).strip()
+    text = re.sub(r"[ \t]+", " ", re.sub(r"\\(?:top|intercal)(?![A-Za-z])", "T", text)).strip()
     marks = []
     for label in (*named, *stacks):
         marks += [(each.start(), each.end(), label) for each in re.finditer(_pattern(label), text)]

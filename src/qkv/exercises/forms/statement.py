@@ -16,7 +16,7 @@ from typing import Any
 
 from ..findings import Finding
 
-LONGEST = 20_000  # characters of an answer
+LONGEST = 60_000  # characters of an answer
 
 _MARKS = re.compile(
     r"\$\$|(?<!\\)\$|(?<!\\)\\[\[\]()]|`{1,3}(?:python|latex|math)?|\\displaystyle(?![A-Za-z])|\\[dt]fbox(?![A-Za-z])"

@@ -39,7 +39,7 @@ _THOUSANDS = {
 }
 _PREFIXES = ("k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti")
 _SCALES = {"%": "-2", "thousands": "3", "millions": "6", "billions": "9", "trillions": "12"}
-_COUNT = re.compile(rf"([-+]?\d[\d,]*\.?\d*)\s*({'|'.join(_THOUSANDS)})", re.IGNORECASE)
+_COUNT = re.compile(rf"([-+]?\d[\d,]*(?:\.\d*)?)\s*({'|'.join(_THOUSANDS)})", re.IGNORECASE)
 _CLASS = re.compile(
     r"(?:\\(?:mathcal|mathrm|operatorname|text)\s*\{?\s*O\s*\}?|"
     r"\\Theta|Θ|𝒪|\bTheta|\bbig[- ]?(?:O|theta)(?: of)?)\s*(?=\()"
@@ -99,14 +99,10 @@ def _judge_formula(answer: Answer, formula: str, context: Context) -> Outcome:
     if len(members) == 1 or outcome.kind == "unread":
         return outcome
     symbols = context.symbols(answer)
-    if not _names_it(members[0], answer, context):
+    # What begins a piece that has a label, "z = q^T k = 2", need not be read.
+    if not context.name and not _names_it(members[0], answer, context):
         begins = compare(answer.text, members[0], symbols)
-        open_ended = bool(context.name) and bool(names_in(members[0], symbols))
-        if (
-            not open_ended
-            and begins.kind != "equal"
-            and not (begins.kind == "conditional" and outcome.kind == "conditional")
-        ):
+        if begins.kind != "equal" and not (begins.kind == "conditional" and outcome.kind == "conditional"):
             return unread("other_quantity", given=members[0])
     for member in members[1:-1]:
         if compare(member, end, symbols).kind == "different":
