@@ -13,13 +13,14 @@ from .escapes import line
 from .escapes import typst as quoted
 from .layout import boxes, relation, with_sizes
 from .steps import blocks as derivation_blocks
+from .to_text import drawn
 
 _START = """\
 #set document(title: {title})
 #set page(paper: "a4", margin: 2.2cm, numbering: "1")
 #set text(font: "Libertinus Serif", size: 10.5pt, lang: "en")
 #set par(justify: false)
-#set table(stroke: none, inset: (x: 4pt, y: 4pt), align: left + horizon)
+#set table(stroke: none, inset: (x: 5pt, y: 4pt), align: left + horizon)
 #show heading: set block(above: 1.4em, below: 0.8em)
 #let proved(it) = text(fill: rgb("#1a6b34"), it)
 #let tested(it) = text(fill: rgb("#7a5200"), it)
@@ -36,6 +37,7 @@ _START = """\
 _BREAKS = frozenset("=+−±≤≥≈<>≠")
 _EDGES = {"note": "#767d86", "correction": "#7a5200", "refuted": "#b3261e"}
 _PLAIN_SIGNS = frozenset("=+−≤≥≠≈·×⊙±∈→<>")
+_SHORT = 32  # signs of a formula that leaves the width to reasons
 _DELIMITERS = frozenset("()[]|‖")
 
 
@@ -232,10 +234,16 @@ def _lines(block: d.Lines) -> str:
         if step.remark:
             rows.append(f"[], table.cell(colspan: 3)[#{quoted(line(step.remark))};],")
     sides = ", ".join(f"{side} + horizon" for side in ("right", "left", "left", "left"))
-    # Without reasons the formulas get their width.
+    # Without reasons the formulas get the width, and where all are short the reasons stand close to them.
+    short = all(_is_short(step.maths) for step in block.lines)
     has_reasons = any(step.reason for step in block.lines)
-    widths = "(auto, 1.8fr, 1fr, auto)" if has_reasons else "(auto, 1fr, auto, auto)"
+    widths = f"(auto, {'auto' if short else '1.8fr'}, 1fr, auto)" if has_reasons else "(auto, 1fr, auto, auto)"
     return "\n".join((f"#table(columns: {widths}, align: ({sides}),", *rows, ")"))
+
+
+def _is_short(formula: d.Maths) -> bool:
+    node = formula.tree()
+    return node is not None and drawn(boxes(node)).width <= _SHORT
 
 
 def _cell(words: d.Words) -> str:
