@@ -7,14 +7,14 @@ import sys
 import pytest
 
 from qkv.cli import main
-from qkv.problems import progress
-from tests.helpers import toy_problem
+from qkv.exercises import progress
+from tests.helpers import toy_family
 
 
 @pytest.fixture
 def run(capsys, monkeypatch, tmp_path):
     """(exit code, stdout, stderr) of a practice with these lines."""
-    toy_problem.install(monkeypatch)
+    toy_family.install(monkeypatch)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
 
     def command(*words, lines=()):
@@ -29,8 +29,12 @@ def run(capsys, monkeypatch, tmp_path):
     return command
 
 
-def right(seed, part="a"):
-    return toy_problem.make(seed).part(part).answer.text
+right = toy_family.scores
+
+
+def mistaken(seed):
+    """The scores divided by the root of the width."""
+    return f"({', '.join(f'{each}/sqrt(2)' for each in right(seed)[1:-1].split(', '))})"
 
 
 def summary(run, *words, lines):
@@ -41,15 +45,14 @@ def summary(run, *words, lines):
 
 
 def test_right_at_once_after_tries_skipped_and_shown(run):
-    mistaken = toy_problem.make(1).part("a").misconceptions[0].planted
-    lines = [mistaken, "?!?", "hint", right(1), "(i)", "skip", "solution"]
+    lines = [mistaken(1), "?!?", "hint", right(1), "(i), (iii)", "skip", "solution"]
     found = summary(run, "--seed", 1, "--rounds", 4, lines=lines)
     assert [each["ended"] for each in found["questions"]] == ["after tries", "at once", "skipped", "shown"]
     assert found["questions"][0] == {
-        "problem": "toy", "part": "a", "seed": 1, "ended": "after tries", "tries": 2, "hints": 1,
-        "mistakes": {"no scaling": 1},
+        "exercise": "toy", "part": "a", "seed": 1, "ended": "after tries", "tries": 2, "hints": 1,
+        "mistakes": {"scaling where none is asked": 1},
     }  # fmt: skip
-    assert found["mistakes"] == {"no scaling": 1}
+    assert found["mistakes"] == {"scaling where none is asked": 1}
     assert found["ended"] == {"at once": 1, "after tries": 1, "skipped": 1, "shown": 1}
     kept, said = progress.load()
     assert said == ""
@@ -61,7 +64,7 @@ def test_right_at_once_after_tries_skipped_and_shown(run):
 
 def test_what_went_wrong_is_asked_again_and_what_went_well_is_not(run):
     summary(run, "--seed", 1, "--rounds", 2, lines=[right(1), "skip"])
-    found = summary(run, "--seed", 2, "--rounds", 1, lines=["(i)"])
+    found = summary(run, "--seed", 2, "--rounds", 1, lines=["(i), (iii)"])
     assert [(each["part"], each["ended"]) for each in found["questions"]] == [("b(i)", "at once")]
 
 
@@ -90,10 +93,11 @@ def test_ctrl_c_ends_with_the_summary(run):
 
 
 def test_what_was_tried_and_left_is_remembered(run):
-    mistaken = toy_problem.make(1).part("a").misconceptions[0].planted
-    found = summary(run, "--seed", 1, lines=[mistaken, "quit"])
-    assert [(each["ended"], each["mistakes"]) for each in found["questions"]] == [("skipped", {"no scaling": 1})]
-    assert progress.load()[0].records["toy/a"].mistakes == {"no scaling": 1}
+    found = summary(run, "--seed", 1, lines=[mistaken(1), "quit"])
+    assert [(each["ended"], each["mistakes"]) for each in found["questions"]] == [
+        ("skipped", {"scaling where none is asked": 1})
+    ]
+    assert progress.load()[0].records["toy/a"].mistakes == {"scaling where none is asked": 1}
 
 
 def test_nothing_answered(run):
@@ -113,7 +117,7 @@ def test_words_of_the_conversation(run):
     _, out, _ = run("--seed", 1, "--rounds", 1, lines=["help", "", "hint", "hint", "hint", "hint", "solution"])
     assert out.count("Type an answer") == 2
     assert out.count("Hint 3 of 3") == 2
-    assert "Step 1. Multiply" in out
+    assert "Dot products." in out
     assert "Summary of answers" not in out
     assert "To practise again: toy a." in out
 
@@ -152,7 +156,7 @@ def test_reset(run):
 def test_a_wrong_name_ends_with_2(run):
     code, out, err = run("nothing")
     assert (code, out) == (2, "")
-    assert "a problem of the bank" in err
+    assert "an exercise of the bank" in err
 
 
 def test_a_closed_input_is_said(run, monkeypatch, capsys):

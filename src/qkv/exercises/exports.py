@@ -22,6 +22,7 @@ from ..render import document as d
 from ..render.to_html import escape
 from .bank import BankExercise, named
 from .printing import (
+    option_words,
     points_of,
     question_blocks,
     spoken,
@@ -30,7 +31,7 @@ from .printing import (
     title,
     worked_blocks,
 )
-from .record import Asked, Exercise
+from .record import Asked, Exercise, Option
 from .solving import Answer, Solved, solve_part
 
 _SEEDS = 1000  # variants that PrairieLearn draws from
@@ -176,7 +177,7 @@ def _moodle_question(quiz: Xml.Element, exercise: Exercise, solved: Solved) -> N
             wrong = -100 / max(len(asked.options) - len(right), 1) if asked.several else 0
             share = 100 / len(right) if option.label in right else wrong
             answer = Xml.SubElement(made, "answer", fraction=f"{share:.5f}".rstrip("0").rstrip("."), format="html")
-            _text(answer, f"<p>{_option_html(exercise, option.label, option.text)}</p>")
+            _text(answer, f"<p>{_option_html(exercise, asked, option)}</p>")
     elif kind == "essay":
         for name, value in (("responseformat", "editor"), ("responserequired", "1"), ("responsefieldlines", "10"),
                             ("attachments", "0")):  # fmt: skip
@@ -258,7 +259,7 @@ def _choice(presentation: Xml.Element, score: Xml.Element, exercise: Exercise, a
     render = Xml.SubElement(response, "render_choice")
     for option in asked.options:
         label = Xml.SubElement(render, "response_label", ident=option.label)
-        _material(label, _option_html(exercise, option.label, option.text))
+        _material(label, _option_html(exercise, asked, option))
     wanted = _condition(score)
     both = Xml.SubElement(wanted, "and") if asked.several else wanted
     for option in asked.options:
@@ -432,8 +433,8 @@ def _question_html(exercise: Exercise, asked: Asked) -> str:
     return fragment([*statement_blocks(exercise), *question_blocks(exercise, asked, options=False)])
 
 
-def _option_html(exercise: Exercise, label: str, text: str) -> str:
-    return f"({label}) {inline(spoken(text, symbols_of(exercise)))}"
+def _option_html(exercise: Exercise, asked: Asked, option: Option) -> str:
+    return f"({option.label}) {inline(option_words(exercise, asked, option))}"
 
 
 def _latex(maths: d.Maths) -> str | None:

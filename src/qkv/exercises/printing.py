@@ -12,7 +12,7 @@ from ..render import document as d
 from ..render.escapes import GREEK
 from ..render.layout import in_columns
 from .bank import BankExercise, named
-from .record import Asked, Exercise
+from .record import Asked, Exercise, Option
 from .solving import Answer, Solution, Solved, solve, solve_part
 
 TITLE = "Attention: exercise sheet"
@@ -142,7 +142,15 @@ def question_blocks(
     yield d.Paragraph((*head, *words, *tail))
     yield from after
     if asked.options and options:
-        yield d.Items(tuple((d.Text(f"({each.label}) "), *spoken(each.text, symbols)) for each in asked.options))
+        yield d.Items(
+            tuple((d.Text(f"({each.label}) "), *option_words(exercise, asked, each)) for each in asked.options)
+        )
+
+
+def option_words(exercise: Exercise, asked: Asked, option: Option) -> tuple[d.Inline, ...]:
+    """An option as it is printed: code where a blank of a listing is asked for."""
+    code = asked.form in ("blank", "code")
+    return (d.Text(option.text, "code"),) if code else spoken(option.text, symbols_of(exercise))
 
 
 def worked_blocks(exercise: Exercise, solved: Solved, *, brief: bool = False) -> Iterator[d.Block]:

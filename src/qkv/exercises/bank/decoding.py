@@ -198,7 +198,7 @@ def _blank(label: str, sign: str, blank: str, on: Setting, options: Sequence[str
         label, "shape" if blank in _SHAPES else "line", "blank", data,
         object=sign,
         form="blank",
-        options=tuple(Option(label=str(place), text=f"`{text}`") for place, text in enumerate(texts, 1)),
+        options=tuple(Option(label=str(place), text=text) for place, text in enumerate(texts, 1)),
         mistakes=tuple(on.wrong(blank)),
     )  # fmt: skip
 

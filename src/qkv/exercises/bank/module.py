@@ -1,0 +1,115 @@
+"""A multi-head attention module with blanks: sizes of layers, heads in the view, which tensors are multiplied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any
+
+from ..record import Given, Option, Structure
+from .family import BankExercise, built, letters, question, spread, words_of
+
+NAME = "module"
+# What may be left open, with what belongs there; {names} are those of the sizes.
+_PIECES = {
+    "in_width": "{width}",
+    "out_keys": "{heads} * {key_width}",
+    "out_values": "{heads} * {value_width}",
+    "output_in": "{heads} * {value_width}",
+    "heads": "self.{heads}",
+    "queries": "q",
+    "keys": "k",
+    "head_width": "self.{key_width}",
+    "axis": "-1",
+    "values": "v",
+}
+_PRINTED = ("in_width", "out_keys", "output_in", "heads", "queries", "keys", "axis", "values")
+_WRONG = {
+    "in_width": ("head width for model width",),
+    "out_keys": ("head width for model width",),
+    "out_values": ("head width for model width",),
+    "output_in": ("head width for model width",),
+    "heads": ("heads and their width swapped",),
+    "queries": ("query and key swapped",),
+    "keys": ("query and key swapped",),
+    "head_width": ("model width for head width",),
+    "axis": ("softmax over the wrong axis",),
+    "values": ("key for value",),
+}
+_BLANKS = tuple(each for count in (6, 5, 7) for each in combinations(_PIECES, count))
+_LISTING = """\
+class Attention(nn.Module):
+    def __init__(self, {width}, {heads}, {key_width}, {value_width}):
+        super().__init__()
+        self.{heads} = {heads}
+        self.{key_width} = {key_width}
+        self.{value_width} = {value_width}
+        self.q_proj = nn.Linear({in_width}, {heads} * {key_width})
+        self.k_proj = nn.Linear({width}, {out_keys})
+        self.v_proj = nn.Linear({width}, {out_values})
+        self.o_proj = nn.Linear({output_in}, {width})
+
+    def forward(self, x, {memory}):
+        # x       [b, n, {width}]
+        # {memory:<7} [b, m, {width}]
+        b, n, m = x.shape[0], x.shape[1], {memory}.shape[1]
+        q = self.q_proj(x).view(b, n, {view_heads}, self.{key_width}).transpose(1, 2)  # [b, {heads}, n, {key_width}]
+        k = self.k_proj({memory}).view(b, m, self.{heads}, self.{key_width}).transpose(1, 2)  # [b, {heads}, m, {key_width}]
+        v = self.v_proj({memory}).view(b, m, self.{heads}, self.{value_width}).transpose(1, 2)  # [b, {heads}, m, {value_width}]
+        scores = {queries} @ {keys}.transpose(-2, -1) / math.sqrt({divisor})  # [b, {heads}, n, m]
+        weights = torch.softmax(scores, dim={axis})  # [b, {heads}, n, m]
+        out = weights @ {values}  # [b, {heads}, n, {value_width}]
+        out = out.transpose(1, 2).reshape(b, n, self.{heads} * self.{value_width})
+        return self.o_proj(out)"""
+_NAMES = (
+    {"width": "d_model", "heads": "n_heads", "key_width": "d_k", "value_width": "d_v", "memory": "memory"},
+    {"width": "embed_dim", "heads": "num_heads", "key_width": "d_k", "value_width": "d_v", "memory": "source"},
+    {"width": "width", "heads": "heads", "key_width": "d_k", "value_width": "d_v", "memory": "context"},
+)
+_OPTIONS = {
+    "in_width": ("{heads}", "{heads} * {key_width}"),
+    "out_keys": ("{key_width}", "{width}"),
+    "out_values": ("{value_width}", "{width}"),
+    "output_in": ("{value_width}", "{width}"),
+    "heads": ("{width}", "self.{key_width}"),
+    "queries": ("k", "v"),
+    "keys": ("q", "v"),
+    "head_width": ("{width}", "self.{heads}"),
+    "axis": ("1", "-2"),
+    "values": ("q", "k"),
+}
+
+
+def make(seed: int | None) -> BankExercise:
+    """Eight blanks, or the variant of a seed."""
+    if seed is None:
+        return _exercise(None, {"blanks": _PRINTED, "names": _NAMES[0]})
+    return _exercise(seed, spread(seed, names=_NAMES, blanks=_BLANKS))
+
+
+FAMILIES = {NAME: make}
+
+
+def _exercise(seed: int | None, shape: Mapping[str, Any]) -> BankExercise:
+    words, names = words_of("module"), shape["names"]
+    labels = dict(zip(shape["blanks"], letters(), strict=False))
+    pieces = {piece: f"___({labels[piece]})___" if piece in labels else text.format(**names)
+              for piece, text in _PIECES.items()}  # fmt: skip
+    left = {"view_heads": pieces.pop("heads"), "divisor": pieces.pop("head_width")}
+    listing = _LISTING.format(**pieces, **left, **names)
+    questions = []
+    for piece, label in labels.items():
+        first, last = words["hints"][piece]
+        data = {"label": label, "first": first, "last": last}
+        texts = sorted(text.format(**names) for text in (_PIECES[piece], *_OPTIONS[piece]))
+        options = tuple(Option(label=str(place), text=text) for place, text in enumerate(texts, 1))
+        questions.append(question(label, "blank", "blank", data, object=label, form="blank", options=options,
+                                  mistakes=_WRONG[piece]))  # fmt: skip
+    givens = [Given(symbol=names[role], role=role) for role in ("width", "heads")]  # pyright: ignore
+    return built(
+        NAME, seed, words, questions,
+        givens=[Given(role="listing", value=listing), *givens],
+        data={"listing": listing, "heads_said": f"`{names['heads']}` heads", "memory": names["memory"]},
+        structure=Structure(source="cross", variant="mha"),
+        kind=shape.values(),
+    )  # fmt: skip
