@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from fractions import Fraction
+from importlib.resources import files
 from math import floor, log10
 from typing import Any
 
@@ -13,34 +15,12 @@ from .record import Exercise, Given
 
 Exact = int | Fraction
 
-# The dimension of each role: bytes, bytes a second, operations, seconds; "" is a plain number.
-DIMENSIONS = {
-    "memory": "B", "bytes": "B", "bandwidth": "B/s", "link": "B/s", "rate": "FLOP/s", "flops": "FLOP", "seconds": "s",
-}  # fmt: skip
-_PREFIXES = {"": 1, **{name: 10 ** (3 * power) for power, names in enumerate(("kK", "M", "G", "T", "P", "E"), 1)
-                       for name in names}}  # fmt: skip
-_PREFIXES |= {
-    f"{name}i": 2 ** (10 * power) for power, names in enumerate(("kK", "M", "G", "T", "P"), 1) for name in names
-}
-_LONG = {"kilo": 10**3, "mega": 10**6, "giga": 10**9, "tera": 10**12, "peta": 10**15, "exa": 10**18,
-         "kibi": 2**10, "mebi": 2**20, "gibi": 2**30, "tebi": 2**40}  # fmt: skip
-_COUNTS = {"k": 10**3, "K": 10**3, "M": 10**6, "m": 10**6, "B": 10**9, "b": 10**9, "G": 10**9, "T": 10**12, "P": 10**15,
-           "thousand": 10**3, "million": 10**6, "billion": 10**9, "bn": 10**9, "trillion": 10**12,
-           "quadrillion": 10**15, "%": Fraction(1, 100), "percent": Fraction(1, 100)}  # fmt: skip
-_BASES = {
-    "B": ("B", 1), "byte": ("B", 1), "bytes": ("B", 1), "Byte": ("B", 1), "Bytes": ("B", 1),
-    "b": ("B", Fraction(1, 8)), "bit": ("B", Fraction(1, 8)), "bits": ("B", Fraction(1, 8)),
-    "FLOP": ("FLOP", 1), "FLOPs": ("FLOP", 1), "flop": ("FLOP", 1), "flops": ("FLOP", 1), "Flop": ("FLOP", 1),
-    "Flops": ("FLOP", 1), "OP": ("FLOP", 1), "OPs": ("FLOP", 1), "ops": ("FLOP", 1), "FLOPS": ("FLOP/s", 1),
-    "OPS": ("FLOP/s", 1), "MAC": ("FLOP", 2), "MACs": ("FLOP", 2),
-}  # fmt: skip
-_TIMES = {
-    "ns": Fraction(1, 10**9), "us": Fraction(1, 10**6), "µs": Fraction(1, 10**6), "μs": Fraction(1, 10**6),
-    "ms": Fraction(1, 1000), "s": 1, "sec": 1, "second": 1, "seconds": 1, "min": 60, "minute": 60, "minutes": 60,
-    "h": 3600, "hr": 3600, "hour": 3600, "hours": 3600, "day": 86400, "days": 86400, "week": 604800, "weeks": 604800,
-    "year": 31536000, "years": 31536000, "microseconds": Fraction(1, 10**6), "milliseconds": Fraction(1, 1000),
-    "month": 2592000, "months": 2592000, "nanoseconds": Fraction(1, 10**9),
-}  # fmt: skip
+_DATA = tomllib.loads(files("qkv.exercises").joinpath("units.toml").read_text(encoding="utf-8"))
+DIMENSIONS: dict[str, str] = _DATA["dimensions"]
+_PREFIXES, _COUNTS, _TIMES = (
+    {name: Fraction(size) for name, size in _DATA[kind].items()} for kind in ("prefixes", "counts", "times")
+)
+_BASES = {name: (dimension, Fraction(size)) for name, (dimension, size) in _DATA["bases"].items()}
 # What is counted, which changes nothing: "2T tokens", "32 GPUs", "4096 sequences".
 _COUNTED = re.compile(
     r"\b(tokens?|toks?|param(?:eter)?s?|chips?|gpus?|tpus?|cores?|devices?|accelerators?|heads?|layers?|sequences?|"
@@ -49,12 +29,6 @@ _COUNTED = re.compile(
     r"(?:per|a) (?:token|chip|gpu|layer|sequence|element|parameter|number))\b",
     re.IGNORECASE,
 )
-_DTYPES = {
-    "float64": 64, "fp64": 64, "f64": 64, "double": 64, "float32": 32, "fp32": 32, "f32": 32, "single": 32, "tf32": 32,
-    "float": 32, "int32": 32, "int64": 64, "bfloat16": 16, "bf16": 16, "float16": 16, "fp16": 16, "f16": 16, "half": 16,
-    "int16": 16, "int8": 8, "fp8": 8, "float8": 8, "uint8": 8, "e4m3": 8, "e5m2": 8, "int4": 4, "fp4": 4, "nf4": 4,
-    "float4": 4, "int2": 2, "ternary": 2, "binary": 1, "int1": 1,
-}  # fmt: skip
 _NUMBER = re.compile(
     r"\s*(?P<number>[-+]?(?:\d{1,3}(?:[,_ ]\d{3})+|\d+)(?:\.\d+)?|[-+]?\.\d+)(?:[eE](?P<e>[-+]?\d+))?"
     r"(?:\s*/\s*(?P<below>\d+))?(?:\s*(?:[x×*·]|\\times|\\cdot)\s*10\s*(?:\^|\*\*)?\s*\{?(?P<ten>[-+]?\d+)\}?)?\s*"
@@ -92,13 +66,13 @@ def factor(unit: str, dimension: str = "", *, binary: bool = False) -> Exact:
     if plain == "/s" and dimension != "s":
         return 1
     bare = plain.removesuffix("/s").strip()
-    if bare == "" or (bare in _COUNTS and not (bare in _BASES and dimension.startswith("B"))):
-        return _COUNTS.get(bare, 1)
+    if bare in _COUNTS and not (bare in _BASES and dimension.startswith("B")):
+        return whole(_COUNTS[bare])
     words = bare.split()
     if len(words) == 2 and words[0] in _COUNTS:
-        return whole(_COUNTS[words[0]] * Fraction(factor(words[1] + plain[len(bare) :], dimension, binary=binary)))
+        return whole(_COUNTS[words[0]] * (factor(words[1] + plain[len(bare) :], dimension, binary=binary)))
     if plain in _TIMES:
-        found, size = "s", Fraction(_TIMES[plain])
+        found, size = "s", _TIMES[plain]
     else:
         found, size = _prefixed(bare, binary)
         found += "/s" if plain.endswith("/s") and not found.endswith("/s") else ""
@@ -108,21 +82,17 @@ def factor(unit: str, dimension: str = "", *, binary: bool = False) -> Exact:
     if not found:
         raise CannotSolve("unknown_unit", unit=unit.strip())
     if found != dimension:
-        raise CannotSolve("misfit", what=f"the unit {unit.strip()}", why=f"{_NAMES[dimension]} is wanted")
+        raise CannotSolve("misfit", what=f"the unit {unit.strip()}", why=f"{_DATA['named'][dimension]} is wanted")
     return whole(size)
 
 
-_NAMES = {"": "a plain number", "B": "a number of bytes", "B/s": "a number of bytes a second", "s": "a time",
-          "FLOP": "a number of operations", "FLOP/s": "a number of operations a second"}  # fmt: skip
-
-
 def _prefixed(text: str, binary: bool) -> tuple[str, Fraction]:
-    for prefix, size in (*_PREFIXES.items(), *_LONG.items()):
+    for prefix, size in _PREFIXES.items():
         base = _BASES.get(text.removeprefix(prefix).strip()) if text.startswith(prefix) else None
         if base is not None:
             if binary and base[0] == "B" and size in (10**3, 10**6, 10**9, 10**12, 10**15):
-                size = 2 ** (10 * round(log10(size) / 3))
-            return base[0], Fraction(size) * base[1]
+                size = Fraction(2 ** (10 * round(log10(size) / 3)))
+            return base[0], size * base[1]
     return "", Fraction(1)
 
 
@@ -166,8 +136,8 @@ def element_bytes(dtype: Any) -> Exact:
         return whole(Fraction(str(dtype)))
     text = str(dtype).strip().lower().removeprefix("torch.")
     name = re.sub(r"[^a-z0-9]", "", text)
-    if name in _DTYPES:
-        return whole(Fraction(_DTYPES[name], 8))
+    if name in _DATA["bits"]:
+        return whole(Fraction(_DATA["bits"][name], 8))
     if found := re.fullmatch(r"(\d+)[- ]?bits?(?: (?:float|int|integer|precision).*)?", text):
         return whole(Fraction(int(found[1]), 8))
     try:
