@@ -59,15 +59,16 @@ def check(exercise: Exercise, label: str, text: str, *, gold: Answer | None = No
     if not isinstance(text, str):
         raise OptionTypeError(complaint("answer", repr(text), "a text"))
     asked = exercise.only(label).asked[0] if label or len(exercise.asked) != 1 else exercise.asked[0]
+    context = Context(exercise.with_changes(asked), asked)
     try:
         if asked.rubric:
             return rubrics.rubric(asked.rubric).judge(text)
         found = answer(exercise, asked) if gold is None else gold
         if found.form == "words":
-            return rubrics.rubric(rubrics.chosen(asked.quantity, asked.object, found.text)).judge(text)
+            outcome = rubrics.rubric(rubrics.chosen(asked.quantity, asked.object, found.text)).judge(text)
+            return outcome if outcome.kind != "unread" or not found.items else judge(found, text, context)
     except CannotSolve as refusal:
         return unread("unsolved", why=refusal.finding.words())
-    context = Context(exercise.with_changes(asked), asked)
     outcome = judge(found, text, context)
     if outcome or any(code in ("hedged", "denied", "several", "no_answer") for code in outcome.codes):
         return outcome

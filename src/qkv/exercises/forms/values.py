@@ -238,8 +238,9 @@ def from_verdict(verdict: Verdict, answer: Answer, text: str) -> Outcome:
 def _compared(answer: Answer, text: str, symbols: Mapping[str, str], context: Context) -> Verdict:
     """The verdict with the unit of the answer, and without; an exact value is compared as it is."""
     given, unit = _as_number(text), _unit(answer, context)
-    exact = isinstance(answer.value, int | Fraction) and number_of(answer.text) is not None
-    gold = str(answer.value) if exact else answer.text
+    bare = answer.text.removesuffix(unit).strip() if unit else answer.text
+    exact = isinstance(answer.value, int | Fraction) and number_of(bare) is not None
+    gold = str(answer.value) if exact else bare
     verdict = compare(gold, given, symbols)
     if verdict.kind == "equal" or not unit:
         return verdict
@@ -293,7 +294,7 @@ def _near(answer: Answer, text: str, context: Context) -> Outcome | None:
     names = {prefix + unit: f"{text} {prefix}{unit}" for prefix in _PREFIXES} if unit else _SCALES
     for name, written_out in names.items() if not context.asked.unit and not _has_unit(text) else ():
         other = written_out if unit else f"{text.strip()}e{written_out}"
-        if compare(f"{answer.text} {unit}".strip(), other, {}).kind == "equal":
+        if compare(f"{answer.text.removesuffix(unit)} {unit}".strip(), other, {}).kind == "equal":
             return conditional(f"it is in {name}", "unit")
     return None
 
