@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from qkv.cli import main
-from qkv.problems import MISCONCEPTIONS
-from tests.helpers import toy_problem
+from qkv.exercises import Answer, Asked, Given, bank, mistakes
+from qkv.exercises.outcome import known_mistakes
 
 LET = ["--let", "mu: vector[d]", "--let", "d: natural"]
 GOLD = ["--gold", r"\mu^T\mu", *LET]
@@ -137,17 +137,42 @@ def test_nothing_heavy_is_loaded():
     assert ended.stdout.splitlines()[-1] == "1 []"
 
 
+TOY = """
+title = "A softmax"
+[[givens]]
+role = "scores"
+value = [0, 0, 0]
+[[asked]]
+label = "a"
+quantity = "softmax"
+"""
+
+
+def toy(seed):
+    scores = [0, 0] if seed is None else [0] * (2 + seed)
+    hints = ("How many weights are there?", "They add up to 1.", "The first entry is $1/2$.")
+    return bank.BankExercise(
+        name="toy",
+        seed=seed,
+        givens=[Given(role="scores", value=scores)],
+        asked=[Asked(label="a", quantity="softmax", mistakes=["softmax not normalised"])],
+        hints={"a": hints},
+    )
+
+
 @pytest.fixture
 def on_bank(run, monkeypatch):
-    """The same, with a bank that holds the toy problem alone."""
-    toy_problem.install(monkeypatch)
+    """The same, with a small family in the bank."""
+    monkeypatch.setitem(bank._ADDED, "toy", toy)
+    planted = Answer("(1, 1)", (1, 1), "vector")
+    monkeypatch.setitem(mistakes.MISTAKES, "softmax not normalised", lambda exercise, asked: planted)
     return run
 
 
 @pytest.mark.parametrize(
     ("answer", "code", "first"),
-    [("q = (2, 3, -5)", 0, "right"), ("(2,3,-5)", 0, "right"), ("(2,3,0)", 1, "wrong"), ("(2,3,1)", 1, "wrong"),
-     ("?!", 1, "unread"), ("", 1, "unread")],
+    [("a = (1/2, 1/2)", 0, "right"), ("0.5, 0.5", 0, "right"), ("(1,1)", 1, "wrong"), ("(1,0)", 1, "wrong"),
+     ("?!", 1, "unread"), ("", 1, "unread"), ("maybe (1/2, 1/2)", 1, "unread")],
 )  # fmt: skip
 def test_outcomes(on_bank, answer, code, first):
     found, out, err = on_bank("toy", "a", answer)
@@ -155,43 +180,66 @@ def test_outcomes(on_bank, answer, code, first):
     assert out.splitlines()[0] == first
     said = json.loads(on_bank("toy", "a", answer, "--json")[1])
     assert (said["kind"], said["right"], said["answer"]) == (first, code == 0, answer)
+    assert (said["exercise"], said["part"], said["seed"]) == ("toy", "a", None)
 
 
-def test_a_known_mistake_is_named_with_what_is_right(on_bank):
-    out = " ".join(on_bank("toy", "a", "(2,3,0)")[1].split())
-    assert f"known mistake: no scaling. {MISCONCEPTIONS['no scaling'].right}" in out
-    said = json.loads(on_bank("toy", "a", "(2,3,0)", "--json")[1])
-    assert said["mistakes"][0]["name"] == "no scaling"
+def test_a_known_mistake_is_described_with_what_is_right(on_bank):
+    known = known_mistakes()["softmax not normalised"]
+    out = " ".join(on_bank("toy", "a", "(1,1)")[1].split())
+    assert f"known mistake: {known.believed}. {known.right.capitalize()}." in out
+    said = json.loads(on_bank("toy", "a", "(1,1)", "--json")[1])
+    assert said["mistakes"][0]["name"] == "softmax not normalised"
+    assert said["findings"][0]["code"] == "entry"
 
 
 def test_hints(on_bank):
-    assert "hint: The first entry is 2." in on_bank("toy", "a", "(1,2,3)", "--hint", 3)[1]
+    assert "hint: The first entry is 1/2." in on_bank("toy", "a", "(1,0)", "--hint", 3)[1]
     code, out, _ = on_bank("toy", "(a)", "--hint", 2)
-    assert (code, out) == (0, "Rows of W with x.\n")
-    assert json.loads(on_bank("toy", "a", "--hint", 1, "--json")[1])["hint"] == "What is $q$?"
+    assert (code, out) == (0, "They add up to 1.\n")
+    assert json.loads(on_bank("toy", "a", "--hint", 1, "--json")[1])["hint"] == "How many weights are there?"
 
 
 def test_variants_and_answers_that_begin_with_a_minus_sign(on_bank):
-    answer = toy_problem.make(9).part("a").answer.items["q"].gold
-    assert on_bank("toy", "a", answer, "--seed", 9)[0] == 0
-    assert on_bank("toy", "a", "-1", "--seed", 9)[0] == 1
+    assert on_bank("toy", "a", "(1/5, 1/5, 1/5, 1/5, 1/5)", "--seed", 3)[0] == 0
+    assert on_bank("toy", "a", "-1", "--seed", 3)[0] == 1
 
 
 def test_an_answer_from_the_standard_input(on_bank, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("q = (2,\n 3, -5)\n"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a = (1/2,\n 1/2)\n"))
     assert on_bank("toy", "a", "-")[0] == 0
+
+
+def test_an_exercise_file(run, tmp_path):
+    path = tmp_path / "softmax.toml"
+    path.write_text(TOY)
+    assert run(path, "a", "(1/3, 1/3, 1/3)")[0] == 0
+    assert run(path, "a", "(1/2, 1/3, 1/3)")[0] == 1
+    for words, said in (
+        ((path, "b", "1"), "it has a"),
+        ((path, "a"), "no answer"),
+        ((path,), "has the parts a"),
+        ((path, "a", "1", "--seed", 1), "an exercise of the bank"),
+        ((path, "a", "--hint", 1), "files have no hints"),
+        ((tmp_path / "absent.toml", "a", "1"), "an exercise as TOML or JSON"),
+    ):
+        code, out, err = run(*words)
+        assert (code, out) == (2, "")
+        assert said in err
+    path.write_text("title = 3")
+    assert run(path, "a", "1")[0] == 2
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nothing", "a", "1"], "a problem of the bank"),
-        (["toy", "c", "1"], "toy has the parts"),
-        (["toy", "a"], "a problem, a part and an answer"),
-        (["toy", "a", "1", "2"], "a problem, a part and an answer"),
+        (["nothing", "a", "1"], "an exercise of the bank"),
+        (["toy", "c", "1"], "it has a"),
+        (["toy"], "toy has the parts a"),
+        (["toy", "a"], "an exercise, a part and an answer"),
+        (["toy", "a", "1", "2"], "an exercise, a part and an answer"),
         (["toy", "a", "1", "--hint", 4], "1, 2 or 3"),
-        (["1", "--gold", "1", "--seed", 3], "a problem and a part of the bank"),
-        (["toy", "--hint", 1], "a problem, a part and an answer"),
+        (["1", "--gold", "1", "--seed", 3], "an exercise and a part"),
+        (["toy", "--hint", 1], "an exercise, a part and an answer"),
     ],
 )
 def test_wrong_calls_about_the_bank_end_with_2(on_bank, words, said):
