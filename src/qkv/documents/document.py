@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -34,19 +34,25 @@ class Edit:
     new: tuple[int, ...]
     old: tuple[int, ...]
 
-    def back(self, place: int) -> int:
-        """The place before the pass."""
-        return _moved(self.new, self.old, place)
+    def back(self, place: int, end: bool = False) -> int:
+        """The place before the pass; within a text that was put in, the beginning or the end of what it replaced."""
+        at = bisect_right(self.new, place) - 1
+        # Marks alternate: kept, replaced, kept, …
+        return self.old[at] + place - self.new[at] if at % 2 == 0 else self.old[at + 1] - 1 if end else self.old[at]
 
     def forth(self, place: int) -> int:
         """The place after the pass."""
-        return _moved(self.old, self.new, place)
+        at = bisect_right(self.old, place) - 1
+        moved = self.new[at] + place - self.old[at]
+        return min(moved, self.new[at + 1]) if at + 1 < len(self.new) else moved
 
 
-def _moved(source: tuple[int, ...], target: tuple[int, ...], place: int) -> int:
-    at = bisect_right(source, place) - 1
-    moved = target[at] + place - source[at]
-    return min(moved, target[at + 1]) if at + 1 < len(target) else moved
+def span_before(edits: Sequence[Edit], span: Span) -> Span:
+    """Where a span of a text stood before passes."""
+    start, last = span[0], max(span[0], span[1] - 1)
+    for edit in reversed(edits):
+        start, last = edit.back(start), edit.back(last, end=True)
+    return start, max(start, last + 1) if span[1] > span[0] else start
 
 
 @dataclass
@@ -104,10 +110,7 @@ class Document:
 
     def source_span(self, span: Span) -> Span:
         """Where a span of the text stood in the source."""
-        start, stop = span[0], max(span[0], span[1] - 1)
-        for edit in reversed(self.edits):
-            start, stop = edit.back(start), edit.back(stop)
-        return start, max(start, stop + 1) if span[1] > span[0] else start
+        return span_before(self.edits, span)
 
     def place(self, offset: int) -> str:
         """Where an offset of the text is in the source, in words: "page 3", "cell 2" or "line 17"."""

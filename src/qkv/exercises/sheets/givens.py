@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ...documents.document import Draft
+from ...documents.document import Draft, span_before
 from ..record import Definition, Given, Span
 from .arrays import interpret
 from .laws import find_laws, find_shapes
@@ -42,6 +42,8 @@ _IS = (
     rf"(?: ?\(?(?P<alias>{_LETTER})\)?)?(?: ?(?:of|is|are|was|be|equal to|equals|set to|size|to be|to|with))*(?: ?[:=≈|] ?| )?"
     r"(?:about |roughly |only |exactly |dimension )?"
 )
+# A line that begins with a bullet or a number is another entry of a list.
+_SPACE = "(?:[ -]|\\n(?![ ]*(?:[-•*|]|\\d+[.)])))"
 _SCALES = {"k": 10**3, "K": 10**3, "thousand": 10**3, "M": 10**6, "million": 10**6, "B": 10**9, "billion": 10**9,
            "T": 10**12, "trillion": 10**12}  # fmt: skip
 _CHANGED = re.compile(
@@ -49,6 +51,9 @@ _CHANGED = re.compile(
     r"[^.?!]{0,60}\b(?:to|by|with)\s+(?:only\s+|a\s+|just\s+)?$|\binstead of\s+$|\brather than\s+$",
     re.IGNORECASE,
 )
+_EXPRESSION = re.compile(r"\s*[\[(^×]|\s*[*·/+-]\s*[\w(]|(?!and)[A-Za-z]")
+_SUMMED = re.compile(r"(?:sum|prod|Σ|∑|P[A-Z]?)_?\s*\{?\s*$")
+_STORED = r"cache|weights|activations|gradients|[,.;]"  # what a format belongs to, within a clause
 _SUPPOSED = re.compile(
     rf"(?:increas|decreas|dropp?|reduc|rais|grow|chang|set|switch)\w*\s+(?:the value of\s+)?(?P<name>{_NAME})\s+(?:from\s+\d+\s+)?to\s+{_NUMBER}"
 )
@@ -70,7 +75,7 @@ def _rule(pattern: str) -> re.Pattern[str]:
     pattern = (
         pattern.replace("(?<unit>", "(?P<unit>").replace("(?<number>", "(?P<number>").replace("(?<slice>", "(?P<slice>")
     )
-    pattern = pattern.replace("[- ]", " ").replace(" ?", r"[\s-]*").replace(" ", r"[\s-]+")
+    pattern = pattern.replace("[- ]", " ").replace(" ?", f"{_SPACE}*").replace(" ", f"{_SPACE}+")
     for name, put in (("{is}", _IS), ("{V}", _VALUE), ("{N}", _NUMBER), ("{S}", rf"(?P<only>{_LETTER})")):
         pattern = pattern.replace(name, put)
     return re.compile(pattern, re.IGNORECASE)
@@ -122,10 +127,10 @@ class _Finder:
         self.arrays()
         self.worded_arrays()
         self.tables()
+        self.names()
         self.sizes()
         self.scalars()
         self.supposed()
-        self.names()
         for law in find_laws(self.text):
             self.add(span=law.span, **law.model_dump(exclude={"span"}, exclude_defaults=True))
         for shape in find_shapes(self.text):
@@ -144,10 +149,7 @@ class _Finder:
 
     def back(self, span: Span) -> Span:
         """A span of the typed text as a span of the text that was given."""
-        start, stop = span[0], max(span[0], span[1] - 1)
-        for edit in reversed(self.draft.edits):
-            start, stop = edit.back(start), edit.back(stop)
-        return start, max(start, stop + 1)
+        return span_before(self.draft.edits, span)
 
     def free(self, span: Span) -> bool:
         return not any(start < span[1] and span[0] < stop for start, stop in self.taken)
@@ -187,8 +189,8 @@ class _Finder:
             end = self.call_end(made.end() - 1)
             value = interpret(f"value = {text[made.start() : end].strip()}").values.get("value")
             return None if value is None else (value, end)
-        column = re.compile(r"\s*\n(?:[ ]*-?\d+(?:\.\d+)?(?:[ ]+-?\d+(?:\.\d+)?)*[ ]*(?:\n|$)){2,}").match(text, start)
-        if column:
+        column = re.compile(r"\s*(?:[ ]*-?\d+(?:\.\d+)?(?:[ ]+-?\d+(?:\.\d+)?)*[ ]*(?:\n|$)){2,}").match(text, start)
+        if column and "\n" in re.findall(r"\s*$", text[:start])[0] + column.group()[:1]:
             rows = [[read_number(cell) for cell in line.split()] for line in column.group().split("\n") if line.strip()]
             if len({len(row) for row in rows}) == 1:
                 return ([row[0] for row in rows] if len(rows[0]) == 1 else rows), column.end()
@@ -282,7 +284,8 @@ class _Finder:
     def size(self, role: str, found: re.Match[str]) -> None:
         groups = found.groupdict()
         part = next((name for name in ("number", "only", "slice") if groups.get(name)), "")
-        if not part or not self.free(found.span(part)):
+        condition = re.search(r"\b(?:if|when|unless)\s+\W*$", self.text[max(0, found.start() - 12) : found.start()])
+        if not part or not self.free(found.span(part)) or condition:
             return
         symbol = _symbol(groups.get("symbol") or groups.get("alias") or "")
         if part == "only":
@@ -295,6 +298,8 @@ class _Finder:
         ):
             symbol = _symbol(named[1])
         value = groups["slice"] if part == "slice" else _number(groups["number"])
+        if role == "length" and isinstance(value, int) and value >= 10**9:
+            role = "training_tokens" if re.search("train", self.about, re.IGNORECASE) else "tokens_count"
         changed = "change" if _CHANGED.search(self.text[max(0, found.start() - 120) : found.start(part)]) else ""
         self.add(found.span(part), symbol=symbol, role=role, value=value, of=changed,
                  unit=re.sub(r"\s+", "", groups.get("unit") or "").replace("persecond", "/s").replace("asecond", "/s"))  # fmt: skip
@@ -306,11 +311,9 @@ class _Finder:
             found = re.compile(rf"\s*(?:{_NUMBER}|(?P<other>-?\d[\d.]*(?:/\d+)?|sqrt\(?\d+\)?))").match(
                 self.text, chain.end()
             )
-            if (
-                found is None
-                or not self.free(found.span())
-                or re.match(r"\s*[\[(^×]", self.text[found.end() : found.end() + 2])
-            ):
+            if found is None or not self.free(found.span()) or _EXPRESSION.match(self.text, found.end()):
+                continue
+            if _SUMMED.search(self.text[max(0, chain.start() - 12) : chain.start()]):
                 continue
             value = _number(found["number"]) if found["number"] else read_number(found["other"])
             for name in re.findall(_NAME, chain.group()):
@@ -339,9 +342,9 @@ class _Finder:
         """Formats of numbers, machines and models by their names."""
         patterns = _data()["names"]
         for found in re.finditer(patterns["dtype"], self.text, re.IGNORECASE):
-            near = self.text[max(0, found.start() - 40) : found.end() + 25].lower()
-            parts = [part for part in ("cache", "weights", "activations", "gradients") if part in near]
-            of = parts[0] if len(parts) == 1 and not re.search("everything|all", near) else ""
+            before = re.findall(_STORED, self.text[max(0, found.start() - 40) : found.start()].lower())
+            after = re.findall(_STORED, self.text[found.end() : found.end() + 25].lower())
+            of = (before[-1:] or after[:1] or [""])[0].strip(" ,.;")
             name = found.group().lower().replace(" ", "-")
             name = {"half-precision": "float16", "single-precision": "float32", "full-precision": "float32"}.get(
                 name, name

@@ -37,9 +37,12 @@ _VECTORS = re.compile(
     re.IGNORECASE,
 )
 _SHAPE = re.compile(
-    r"(?P<names>[A-Za-z]\w*(?:\^[A-Z])?(?:\s*(?:,|and)\s*[A-Za-z]\w*(?:\^[A-Z])?)*)\s*∈\s*(?:ℝ|R|IR)\s*\^?\s*[({]?\s*"
+    r"(?P<names>(?:W )?[A-Za-z]\w*(?:\^[A-Z])?(?:\s*(?:,|and)\s*(?:W )?[A-Za-z]\w*(?:\^[A-Z])?)*)\s*∈\s*(?:ℝ|R|IR)\s*\^?\s*[({]?\s*"
     r"(?P<shape>[A-Za-z0-9_]+(?:\s*[×x]\s*[A-Za-z0-9_]+)*|\+)[)}]?"
 )
+
+
+_GREEK = ("mu", "sigma", "tau", "lambda", "beta", "gamma", "alpha", "theta", "Sigma")
 
 
 def find_laws(text: str) -> Iterator[Given]:
@@ -62,7 +65,7 @@ def find_laws(text: str) -> Iterator[Given]:
         for name in re.findall(_VARIABLE, found["names"].replace("and", ",")):
             yield Given(symbol=name, role="law", law=f"{kind}({inside})", shape=shape, span=(found.start(), end + 1))
         done.append((found.start(), end + 1))
-    for sentence in re.finditer(r"(?:[^.?!\n]|\.(?=\S)|\n(?!\n))+", text):
+    for sentence in re.finditer(r"(?:i\.\s?i\.\s?d\.|[^.?!\n]|\.(?=\S)|\n(?!\n))+", text):
         if not done and (law := _stated(sentence.group())):
             named = _VECTORS.search(sentence.group())
             names = re.findall(_VARIABLE, named["names"].replace("and", ",")) if named else [""]
@@ -99,8 +102,17 @@ def find_shapes(text: str) -> Iterator[Given]:
         sizes = [] if found["shape"] == "+" else re.split(r"\s*[×x]\s*", found["shape"])
         shape = tuple(int(size) if size.isdigit() else size for size in sizes)
         for name in re.split(r"\s*(?:,|\band\b)\s*", found["names"]):
-            weight = re.fullmatch(r"W[_^]?([QKVO])", name)
-            yield Given(symbol=f"W_{weight[1]}" if weight else name, role="other", shape=shape, span=found.span())
+            # In a PDF a word may be glued to the symbol: "Letx", "matricesWQ".
+            name = (
+                re.sub(r"^[A-Za-z]?[a-z]{2,}(?=W?[A-Za-z]$)", "", name)
+                if name not in _GREEK and "_" not in name
+                else name
+            )
+            name = name if name in _GREEK or len(name) < 4 or "_" in name else name[-1]
+            weight = re.fullmatch(r"W[ _^]?([QKVOqkvo])", name)
+            yield Given(
+                symbol=f"W_{weight[1].upper()}" if weight else name, role="other", shape=shape, span=found.span()
+            )
 
 
 def _plain(text: str) -> str:
