@@ -27,11 +27,16 @@ _NORMS = ("layer_norm", "rms_norm", "batch_norm", "group_norm")
 
 
 def mistake(*names: str, quantities: tuple[str, ...] = ()) -> Callable[[Mistake], Mistake]:
-    """Register a mistake under its names; None where it does not apply, cannot be solved or equals the right answer."""
+    """Register a mistake under its names; None where it does not apply, cannot be solved or equals the right answer.
+
+    A name may have several, for different quantities: the first that applies is taken.
+    """
 
     def register(function: Mistake) -> Mistake:
         @wraps(function)
         def wrong(exercise: Exercise, asked: Asked) -> Answer | None:
+            if "+" in asked.quantity:
+                return _in_one(wrong, exercise, asked)
             if quantities and asked.quantity not in quantities:
                 return None
             try:
@@ -42,10 +47,26 @@ def mistake(*names: str, quantities: tuple[str, ...] = ()) -> Callable[[Mistake]
                 return None
 
         for name in names:
-            MISTAKES[name] = wrong
+            MISTAKES[name] = _first(MISTAKES[name], wrong) if name in MISTAKES else wrong
         return wrong
 
     return register
+
+
+def _first(one: Mistake, other: Mistake) -> Mistake:
+    return lambda exercise, asked: one(exercise, asked) or other(exercise, asked)
+
+
+def _in_one(wrong: Mistake, exercise: Exercise, asked: Asked) -> Answer | None:
+    """A mistake in one of several quantities that a question asks for; the others are right."""
+    right = answer(exercise, asked)
+    names = dict(zip(right.items, asked.quantity.split("+"), strict=True))
+    found = {word: wrong(exercise, asked.model_copy(update={"quantity": name})) for word, name in names.items()}
+    if not any(found.values()):
+        return None
+    items = {word: found[word] or item for word, item in right.items.items()}
+    text = "; ".join(f"{word} = {item.text}" for word, item in items.items())
+    return replace(right, text=text, value=tuple(item.value for item in items.values()), items=items)
 
 
 def _changed(
@@ -225,3 +246,5 @@ for _name, _change in {
     "mean not taken off": lambda found: replace(found, mean=exact.array(0)),
 }.items():
     mistake(_name, quantities=_NORMS)(_of_norm(_change))
+
+from . import formula_mistakes, mistakes_sizes  # noqa: E402, F401 - they register mistakes that are not on numbers
