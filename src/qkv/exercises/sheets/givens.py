@@ -43,7 +43,7 @@ _IS = (
     r"(?:about |roughly |only |exactly |dimension )?"
 )
 # A line that begins with a bullet or a number is another entry of a list.
-_SPACE = "(?:[ -]|\\n(?![ ]*(?:[-•*|]|\\d+[.)])))"
+_SPACE = r"(?:[\x20-]|\n(?!\x20*(?:[-•*|]|\d+[.)])))"
 _SCALES = {"k": 10**3, "K": 10**3, "thousand": 10**3, "M": 10**6, "million": 10**6, "B": 10**9, "billion": 10**9,
            "T": 10**12, "trillion": 10**12}  # fmt: skip
 _CHANGED = re.compile(
