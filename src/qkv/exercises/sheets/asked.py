@@ -12,7 +12,7 @@ from typing import Any
 
 from ..record import Span
 
-_GAP = r"[\s\-‐‑–]*"
+_GAP = r"[\s\-‐‑–]{0,12}"  # bounded, so that long blanks cost no time
 _BLANKED = re.compile(r"```.*?(?:```|\Z)|<[^<>\n]{1,40}>", re.DOTALL)
 # Replacements keep the length of the text, so that every span is also a span of the text as it was written.
 _MARKS = (
@@ -23,8 +23,11 @@ _MARKS = (
     (re.compile(r"[“”]"), '"'),
     (re.compile(r"[’‘]"), "'"),
 )
-_ENDS = re.compile(r"(?<=[.?!])[)\"'\]]*(?=\s+(?:[A-Z(\"'\[$\\*_•-]|\d+[.)]\s)|\s*$)|\n\s*\n|\n(?=\s*(?:[-•*+]|\(?[a-z0-9]{1,3}[.)])\s)|[;:]\s*\n")
+_LATE = r"Consider|Considering|How|What|Which|Derive|Compute|Find|Do|Can|Explore|Look|Think|Give|For"
+_ENDS = re.compile(rf"(?<=[\w)]\.)(?=(?:{_LATE})\b)|" r"(?<=[.?!])[)\"'\]]*(?=\s+(?:[A-Z(\"'\[$\\*_•-]|\d+[.)]\s)|\s*$)|\n\s*\n|\n(?=\s*(?:[-•*+]|\(?[a-z0-9]{1,3}[.)])\s)|[;:]\s*\n")
 _ABBREVIATIONS = re.compile(r"(?:\b(?:e\.g|i\.e|cf|vs|resp|approx|fig|eq|sec|no|w\.r\.t|prev|etc)\.|\b[A-Z]\.)$", re.IGNORECASE)
+# A verb that lost the space after it ("DefineE[q]"): only before what cannot continue the word.
+_GLUED = re.compile(r"(?:Define|Perform|Derive|Compute|Calculate|Find)(?=[A-Z\[(]|arg ?max|softmax|the\b)")
 _PARENTHESES = re.compile(r"\((?:\s*(?:hint|note|recall|remark)\b[^()]*(?:\([^()]*\)[^()]*)*|\s*[\d.]+\s*(?:pts?|points?|marks?)\s*|e\.g\.[^()]*|i\.e\.[^()]*)\)", re.IGNORECASE)  # fmt: skip
 _MARKING = re.compile(r"\[\s*[\d.]+\s*(?:pts?|points?|marks?)\s*\]", re.IGNORECASE)
 _ITSELF = re.compile(r"\b(?:it|this|them|that|these)\b(?!\s+\w+\s+(?:is|are|has)\b)", re.IGNORECASE)
@@ -40,7 +43,7 @@ _UNIT = re.compile(
     r"|ms|[uµ]s|percent|tokens (?:per|/) ?s(?:econd)?|millions?|billions?)\b|\(in\s+(\w+)\)", re.IGNORECASE
 )  # fmt: skip
 _SYMBOL = r"\\?[A-Za-zα-ωΑ-Ωµ]+(?:_\{?\w+\}?)?"
-_TERMS = re.compile(rf"(?:in terms of|as a function of|as functions of)\s+(?:the\s+|sequence lengths?\s*|only\s+)*({_SYMBOL}(?:(?:\s*,\s*(?:and\s+)?|\s+and\s+|\s*and(?=[a-z]\b))(?:the\s+)?{_SYMBOL})*)")  # fmt: skip
+_TERMS = re.compile(rf"(?:in terms of|as a function of|as functions of)\s*(?:the\s+|sequence lengths?\s*|only\s+)*({_SYMBOL}(?:(?:\s*,\s*(?:and\s+)?|\s+and\s+|\s*and(?=[a-z]\b))(?:the\s+)?{_SYMBOL})*)")  # fmt: skip
 _WORDS_IN_TERMS = frozenset(["the", "of", "and", "sequence", "length", "width", "number", "size", "heads", "batch", "only", "feature", "map", "phi", "kernel"])
 
 
@@ -54,6 +57,7 @@ class Phrase:
     needs: re.Pattern[str] | None
     objects: tuple[tuple[re.Pattern[str], str], ...]
     splits: tuple[tuple[re.Pattern[str], str], ...]
+    required: bool  # whether a question without an object is not understood
     weight: float
 
 
@@ -114,7 +118,7 @@ def plain(text: str) -> str:
     >>> plain("Find $\\\\mathbf{Q}$ now")
     'Find         Q   now'
     """
-    text = _BLANKED.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
+    text = _BLANKED.sub(lambda match: re.sub(r"[^\n]", "\0", match.group()), text)
     for pattern, sign in _MARKS:
         text = pattern.sub(lambda match, sign=sign: sign.ljust(len(match.group())), text)
     text = re.sub(r"(?<=[ _^])\{([^{}]*)\}", r" \1 ", text)
@@ -125,6 +129,7 @@ def pattern(text: str, words: dict[str, str]) -> re.Pattern[str]:
     """Compile a pattern of the table."""
     for _ in range(3):
         text = re.sub(r"\{([a-z]+)\}", lambda match: words[match[1]], text)
+    text = text.replace(r"\w+ ", r"\w+" + _GAP.replace("{0,", "{1,").replace(" ", ""))  # else words could be cut anywhere
     pieces = re.split(r"(\[[^\]]*\]|\\.)", text)  # a space within brackets, or after a backslash, is no gap
     return re.compile("".join(each if place % 2 else each.replace(" ", _GAP) for place, each in enumerate(pieces)), re.IGNORECASE)
 
@@ -145,7 +150,7 @@ def table() -> Table:
         Phrase(
             each["quantity"], tuple(pattern(one, words) for one in each["when"]), joined(each.get("unless", [])),
             joined([each["needs"]] if "needs" in each else []), rows(each.get("object", [])), rows(each.get("splits", [])),
-            each.get("weight", 1.0),
+            each.get("required", False), each.get("weight", 1.0),
         )
         for each in data["phrase"]
     )  # fmt: skip
@@ -194,12 +199,12 @@ def find_asked(text: str) -> AskedFor:
             if _is_repeated(words):
                 again.append(clause)
                 continue
-            found = _matches(clause, shown)
+            found = _matches(clause, shown, text)
             if known.words.match(words):
                 prose.append(clause)
             elif found:
                 wanted += [each for each in found if not any(_same(each, other) for other in wanted)]
-            elif _ITSELF.search(words[:60]) and (meant := _matches(_whole(shown, before), shown, anywhere=True)):
+            elif _ITSELF.search(words[:60]) and (meant := _matches(_whole(shown, before), shown, text, anywhere=True)):
                 prose = [each for each in prose if each.sentence != before]
                 wanted += [Wanted(each.quantity, clause.span, clause, each.object, weight=0.9) for each in meant[:1]]
             else:
@@ -232,7 +237,7 @@ def _clauses(shown: str, sentence: Span) -> Iterator[Clause]:
     starts = []
     for found in re.finditer(r"(?:^[\W\d]*|[,;:.(]\s*|\b(?:and|then|or|please|also|must|but)\s+|\b(?:asked|task is|goal is|job is|ask you|need|required|exercise is|want you|challenge is|try)\s+to\s+)", words):
         place = found.end()
-        if verb := known.verb.match(words, place):
+        if verb := known.verb.match(words, place) or _GLUED.match(words, place):
             if not (starts and re.match(r"use\b|apply\b", verb.group(), re.IGNORECASE) and "and" not in found.group()):
                 starts.append((place, verb.group().lower()))
         elif (asking := known.wh.match(words, place)) and (question or _opens(words, found, asking)):
@@ -253,7 +258,7 @@ def _opens(words: str, found: re.Match[str], asking: re.Match[str]) -> bool:
     return bool(strong) and not words[: found.start()].strip(r" \W\d")
 
 
-def _matches(clause: Clause, shown: str, anywhere: bool = False) -> list[Wanted]:
+def _matches(clause: Clause, shown: str, text: str, anywhere: bool = False) -> list[Wanted]:
     """The quantities that a clause asks for: the longest phrases that do not overlap."""
     found: list[tuple[int, int, Phrase, re.Match[str]]] = []
     for phrase in table().phrases:
@@ -273,7 +278,7 @@ def _matches(clause: Clause, shown: str, anywhere: bool = False) -> list[Wanted]
         if not any(each[0] < other[1] and other[0] < each[1] for other in kept):
             kept.append(each)
     kept.sort(key=lambda each: each[0])
-    return [wanted for start, end, phrase, match in kept for wanted in _wanted(clause, shown, phrase, match)]
+    return [wanted for _, _, phrase, match in kept for wanted in _wanted(clause, shown, text, phrase, match)]
 
 
 def _within_word(text: str, match: re.Match[str]) -> bool:
@@ -283,7 +288,7 @@ def _within_word(text: str, match: re.Match[str]) -> bool:
     return start > 0 and text[start - 1].isalnum() and text[start].isalnum()
 
 
-def _wanted(clause: Clause, shown: str, phrase: Phrase, match: re.Match[str]) -> Iterator[Wanted]:
+def _wanted(clause: Clause, shown: str, text: str, phrase: Phrase, match: re.Match[str]) -> Iterator[Wanted]:
     sentence = shown[slice(*clause.sentence)]
     near = clause.plain[match.start() :]
     span = (clause.span[0] + match.start(), clause.span[0] + match.end())
@@ -293,18 +298,24 @@ def _wanted(clause: Clause, shown: str, phrase: Phrase, match: re.Match[str]) ->
     shared: dict[str, Any] = {"row": _row(near) or _row(sentence), "in_terms_of": symbols, "weight": phrase.weight,
                               "unit": (unit[1] or unit[2]) if unit else ""}  # fmt: skip
     parts = [name for pattern, name in phrase.splits if pattern.search(match.group())]
-    own = _object(phrase, near.strip(" .?!\n")) or _object(phrase, sentence.strip(" .?!\n"))
+    own = _object(phrase, shown, text, (span[0], clause.span[1])) or _object(phrase, shown, text, clause.sentence)
     if parts and not own and len(parts) < len(phrase.splits):
         for name in parts:
             yield Wanted(phrase.quantity, span, clause, name, **shared)
-        return
-    yield Wanted(phrase.quantity, span, clause, own, **shared)
+    elif own or not phrase.required:
+        yield Wanted(phrase.quantity, span, clause, own, **shared)
 
 
-def _object(phrase: Phrase, text: str) -> str:
+def _object(phrase: Phrase, shown: str, text: str, span: Span) -> str:
+    """What the quantity is of; a group of a pattern is taken as the text writes it."""
+    end = span[0] + len(shown[slice(*span)].rstrip(" .?!;,\n\t"))
     for pattern, value in phrase.objects:
-        if match := pattern.search(text):
-            return re.sub(r"\s+", " ", match.expand(value) if "\\" in value else value).strip()
+        if match := pattern.search(shown, span[0], end):
+            if value in (r"\0", r"\1"):
+                found = text[slice(*match.span(int(value[1])))]
+            else:
+                found = match.expand(value) if "\\" in value else value
+            return re.sub(r"\s+", " ", found.replace("$", " ").replace("`", "").replace("**", "")).strip(" .,;:?")
     return ""
 
 
@@ -326,6 +337,10 @@ def row_number(row: str, base: int, last: int | None) -> int | None:
 def _symbols(text: str) -> Iterator[str]:
     for word in re.split(r"\s*,\s*|\s+and\s+|\s+", text):
         name = word.strip(" \\").removeprefix("and")
+        if glued := re.fullmatch(r"([A-Za-zµσμ])and([A-Za-z])", name):
+            yield glued[1]
+            name = glued[2]
+        name = {"µ": "mu", "μ": "mu", "σ": "sigma"}.get(name, name)
         if name and name.lower() not in _WORDS_IN_TERMS and (len(name) <= 3 or "_" in name or name in _GREEK):
             yield name.replace("{", "").replace("}", "")
 

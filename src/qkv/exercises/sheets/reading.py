@@ -1,0 +1,279 @@
+"""Read a sheet, or one question, into records: what is given, what is asked, and with what confidence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...documents import read_document
+from ..findings import Finding
+from ..record import Asked, Definition, Exercise, Given, Option, Span, Structure, shape_of
+from ..solving import Answer, Solution, Solved, quantities, solve
+from .asked import AskedFor, Clause, Wanted, find_asked, row_number, sentences, table
+from .conventions import Settled, settled
+from .givens import find_definitions, find_givens
+from .splitting import Question, split
+from .tasks import Task, read_task
+
+THRESHOLD = 0.6  # tuned on tests/exercises/sheets/own
+LONGEST = 40_000  # characters of a question that are searched for what it asks
+# Quantities whose figure every number of the text may change.
+_ON_FIGURES = frozenset({"sizes", "machines", "attention", "gradients", "norms", "positions", "moments"})
+_WITH_ROWS = frozenset({"projections", "scores", "weights", "output", "heads_output", "linear_state"})
+_NUMBER = re.compile(r"(?<![\w.^_{\[(/-])\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?%?(?![\w^]*_)", re.IGNORECASE)
+_REFERENCE = re.compile(
+    r"\b(?:eq(?:uation)?s?|part|question|exercise|section|figure|fig|table|chapter|step|line|problem|page|lecture|gpt|llama|version|layer|token|position|key|query|head|row|entry|degree)\.?\s*\(?$",
+    re.IGNORECASE,
+)  # fmt: skip
+_SEVERAL = re.compile(r"all that apply|select all|which of (?:the following|these)\b.{0,40}\bare\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A question that was read: its record, what was found on the way, and whether it may be answered."""
+
+    exercise: Exercise
+    findings: tuple[Finding, ...] = ()
+    understood: bool = False
+    confidence: float = 0.0
+
+    def solve(self) -> Solution:
+        """Solve what was understood; of a choice, the one option that the answer is equal to."""
+        solution = solve(self.exercise)
+        return replace(solution, parts=tuple(_chosen(part) for part in solution.parts))
+
+
+def read_sheet(source: str | Path) -> list[Reading]:
+    """Read every question of a sheet: a path of a document in any format, or its text.
+
+    Args:
+        source: A `Path`, the name of an existing file, or a text.
+
+    Returns:
+        A reading for each question without parts and each part, in the order of the sheet.
+    """
+    is_path = isinstance(source, Path) or ("\n" not in source and len(source) < 1000 and Path(source).is_file())
+    document = read_document(source) if is_path else read_document(str(source), name="text.md")
+    return [reading for question in split(document) for reading in _read_tree(question)]
+
+
+def read_question(text: str) -> Reading:
+    """Read a text as one question.
+
+    >>> print(read_question("How many parameters does a linear layer with 3 inputs and 5 outputs have?").understood)
+    True
+    """
+    readings = read_sheet(text) if text.strip() else []
+    if len(readings) == 1:
+        return readings[0]
+    return _read(Question("", text, (0, len(text)), pieces=((0, len(text)),)))
+
+
+def _read_tree(question: Question) -> Iterator[Reading]:
+    """The readings of a question's leaves, and of its own text where that asks for more."""
+    if not question.parts:
+        yield _read(question)
+        return
+    below = [reading for part in question.parts for reading in _read_tree(part)]
+    own = _read(question)
+    asked = {each.quantity for reading in below for each in reading.exercise.asked}
+    if own.understood and not asked & {each.quantity for each in own.exercise.asked} and not _is_task(below):
+        yield own
+    yield from below
+
+
+def _is_task(readings: Sequence[Reading]) -> bool:
+    return any("Test" in reading.exercise.label for reading in readings)
+
+
+def _read(question: Question) -> Reading:
+    text, context = question.text[:LONGEST], question.context[-LONGEST:]
+    if task := read_task(text, context):
+        return _read_test(question, task)
+    asks = find_asked(text)
+    if not asks.wanted and not asks.prose and question.title:
+        titled = find_asked(question.title)
+        asks = replace(asks, wanted=tuple(replace(each, span=(0, 0), weight=0.9) for each in titled.wanted))
+    says = settled(text, context)
+    givens = find_givens(text, context)
+    base = _base(given for given in givens if given.of != "change")
+    options = tuple(Option(label=each.label, text=each.text) for each in question.options)
+    exercise = Exercise(
+        label=question.label, title=question.title, text=text, span=question.span, givens=base,
+        definitions=(*_definitions(text), *_definitions(context)), structure=says.as_structure(),
+        conventions=says.as_conventions(),
+    )  # fmt: skip
+    asked = _asked(question, asks, givens, exercise, says, options)
+    findings = tuple(_unread(asks, asked))
+    kept = tuple(each for each in asked if each.confidence >= THRESHOLD)
+    confidence = max((each.confidence for each in asked), default=0.0)
+    exercise = exercise.model_copy(update={"asked": kept})
+    if not kept:
+        findings = (*findings, Finding("not_understood", {"found": _found(asks, asked)}))
+    return Reading(exercise, findings, bool(kept), confidence)
+
+
+def _definitions(text: str) -> list[Definition]:
+    return [each.model_copy(update={"span": None}) for each in find_definitions(text)]
+
+
+def _base(givens: Any) -> tuple[Given, ...]:
+    """The givens without repetitions; a later statement of the question's own text has replaced earlier ones."""
+    kept: list[Given] = []
+    for given in givens:
+        known = given.role not in ("other", "law", "listing") and given.span is None
+        sized = given.value is not None and not shape_of(given.value)
+        own = known and sized and any(each.role == given.role and each.span is not None and each.of == given.of for each in kept)
+        same = any(each.model_copy(update={"span": None}) == given.model_copy(update={"span": None}) for each in kept)
+        if not own and not same:
+            kept.append(given)
+    return tuple(kept)
+
+
+def _asked(
+    question: Question, asks: AskedFor, givens: Sequence[Given], exercise: Exercise, says: Settled, options: tuple[Option, ...]
+) -> list[Asked]:
+    """The questions of the record: those that are asked, and those asked again with other givens."""
+    found: list[Asked] = []
+    certain = _certainty(asks, givens, question.text[:LONGEST], says)
+    for wanted in asks.wanted:
+        changed = tuple(_changed(given) for given in givens if given.of == "change" and _inside(given.span, wanted.clause.span))
+        doubt = certain if quantities()[wanted.quantity]["module"] in _ON_FIGURES else 1.0
+        doubt *= 0.3 if asks.experiments else 1.0
+        found.append(
+            Asked(
+                label=question.label, quantity=wanted.quantity, object=wanted.object, row=_row(wanted, exercise),
+                in_terms_of=wanted.in_terms_of, unit=_unit(wanted.unit), options=options if len(asks.wanted) == 1 else (),
+                several=bool(_SEVERAL.search(question.text)), changes=changed,
+                text=re.sub(r"\s+", " ", question.text[slice(*wanted.clause.sentence)]).strip(),
+                span=question.locate(wanted.clause.span), confidence=round(wanted.weight * doubt, 3),
+            )  # fmt: skip
+        )
+    for clause in asks.again:
+        changes = tuple(_changed(each) for each in givens if each.of == "change" and _inside(each.span, clause.span))
+        if changes:
+            found += [each.model_copy(update={"changes": changes}) for each in tuple(found) if not each.changes]
+    return found
+
+
+def _changed(given: Given) -> Given:
+    return given.model_copy(update={"of": ""})
+
+
+def _inside(span: Span | None, outer: Span) -> bool:
+    return span is not None and outer[0] <= span[0] < outer[1]
+
+
+def _unit(unit: str) -> str:
+    named = {"bytes": "B", "kilobytes": "kB", "megabytes": "MB", "gigabytes": "GB", "terabytes": "TB", "milliseconds": "ms",
+             "seconds": "s", "microseconds": "us", "percent": "%", "minutes": "min", "hours": "h"}  # fmt: skip
+    return named.get(unit.lower(), unit)
+
+
+def _row(wanted: Wanted, exercise: Exercise) -> int | None:
+    if wanted.quantity not in _WITH_ROWS or re.search(r"\d", wanted.object):
+        return None
+    base = int(exercise.convention("index_base", 1))
+    rows = next((shape_of(each.value) for each in exercise.of_role("query", "tokens") if len(shape_of(each.value)) == 2), ())
+    if exercise.of_role("query") and not rows:
+        return None  # a single query is its own row
+    return row_number(wanted.row, base, rows[0] if rows else None)
+
+
+def _certainty(asks: AskedFor, givens: Sequence[Given], text: str, says: Settled) -> float:
+    """How certain it is that nothing was overlooked that changes a figure."""
+    known: list[Span] = [each.span for each in givens if each.span is not None] + says.spans
+    known += [wanted.span for wanted in asks.wanted]
+    asked = [wanted.clause.span for wanted in asks.wanted]
+    certain = 1.0
+    for match in _NUMBER.finditer(asks.plain):
+        part = match.span()
+        covered = any(start <= part[0] < end or part[0] <= start < part[1] for start, end in known)
+        if not covered and not _REFERENCE.search(asks.plain[max(0, part[0] - 14) : part[0]]) and not _aside(asks, part):
+            certain *= 0.75 if any(start <= part[0] < end for start, end in asked) else 0.6
+    for match in table().complications.finditer(asks.plain):
+        if not any(start < match.end() and match.start() < end for start, end in known):
+            certain *= 0.5
+    return max(certain, 0.1)
+
+
+def _aside(asks: AskedFor, part: Span) -> bool:
+    """Whether a number stands in a sentence that does not count: a hint, a remark, a question in words."""
+    sentence = next((span for span in sentences(asks.plain) if span[0] <= part[0] < span[1]), (0, 0))
+    words = asks.plain[slice(*sentence)].strip()
+    hint = re.match(r"\W*(?:hint|for example|for instance|example|recall)\b", words, re.IGNORECASE)
+    return bool(hint) or any(clause.sentence == sentence for clause in asks.prose)
+
+
+def _unread(asks: AskedFor, asked: Sequence[Asked]) -> Iterator[Finding]:
+    for clause in asks.unread:
+        yield Finding("unread_clause", {"text": _short(clause)})
+    for clause in asks.prose:
+        yield Finding("prose_clause", {"text": _short(clause)})
+    for clause in asks.again:
+        if not any(each.changes for each in asked):
+            yield Finding("unread_clause", {"text": _short(clause)})
+
+
+def _short(clause: Clause) -> str:
+    words = " ".join(clause.plain.replace("\0", " ").split()).rstrip(" ,;.")
+    return words if len(words) <= 90 else f"{words[:87]}…"
+
+
+def _found(asks: AskedFor, asked: Sequence[Asked]) -> str:
+    if asks.experiments:
+        return f"it asks to run or look at something ({asks.experiments[0].strip()})"
+    if asked:
+        names = ", ".join(dict.fromkeys(each.quantity.replace("_", " ") for each in asked))
+        return f"perhaps {names}, but a number or a condition of the text was not understood"
+    if asks.prose:
+        return "it asks for an explanation in words"
+    return "no known quantity is asked for"
+
+
+def _read_test(question: Question, task: Task) -> Reading:
+    """A test of a coding task: the value that it prints."""
+    says = settled(question.context, question.title)
+    structure = says.as_structure()
+    if task.mask:
+        structure = structure.model_copy(update={"mask": task.mask})
+    elif any(given.role == "mask" for given in task.givens):
+        structure = structure.model_copy(update={"mask": Structure().mask})
+    conventions = says.as_conventions()
+    if task.decimals is not None:
+        conventions |= settled(f"Round to {task.decimals} decimals.").as_conventions()
+    confidence = 0.9 if task.understood else 0.3
+    asked = Asked(label=question.label, quantity=task.quantity, text=question.title, span=question.span, confidence=confidence)
+    exercise = Exercise(
+        label=question.label, title=question.title, text=question.text, span=question.span, givens=task.givens,
+        definitions=_definitions(question.context), structure=structure, conventions=conventions,
+        asked=(asked,) if task.understood else (),
+    )  # fmt: skip
+    words = f"{task.quantity.replace('_', ' ')} of a call with an argument that was not understood"
+    findings = () if task.understood else (Finding("not_understood", {"found": words}),)
+    return Reading(exercise, findings, task.understood, confidence)
+
+
+def _chosen(part: Solved) -> Solved:
+    """The option of a choice that the answer is equal to; refused where none or several are."""
+    answer, options = part.answer, part.asked.options
+    if answer is None or not options or answer.form in ("choice", "blank"):
+        return part
+    from ...maths import compare
+
+    symbols = dict(answer.symbols)
+    texts = [answer.text, *(each.text for each in answer.also if not each.convention)]
+    fitting = [
+        option for option in options if any(compare(text, option.text, symbols).kind == "equal" for text in texts if text)
+    ]
+    if len(fitting) != 1:
+        said = "no option is" if not fitting else "several options are"
+        return Solved(part.asked, refusal=Finding("no_option", {"answer": answer.text, "said": said}))
+    chosen = Answer(
+        f"({fitting[0].label})", (fitting[0].label,), form="choice", also=answer.also, assumed=answer.assumed,
+        derivation=answer.derivation,
+    )  # fmt: skip
+    return Solved(part.asked, chosen)
