@@ -148,7 +148,7 @@ class Asked(_Record):
     rubric: str = ""
     text: str = ""
     span: Span | None = None
-    confidence: float = Field(1.0, ge=0, le=1)
+    confidence: float = Field(default=1.0, ge=0, le=1)
     mistakes: tuple[str, ...] = ()
 
 
