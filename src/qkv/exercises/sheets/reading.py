@@ -271,7 +271,7 @@ def _chosen(part: Solved) -> Solved:
     ]
     if len(fitting) != 1:
         said = "no option is" if not fitting else "several options are"
-        return Solved(part.asked, refusal=Finding("no_option", {"answer": answer.text, "said": said}))
+        return Solved(part.asked, refusal=Finding("unmatched_options", {"answer": answer.text, "said": said}))
     chosen = Answer(
         f"({fitting[0].label})", (fitting[0].label,), form="choice", also=answer.also, assumed=answer.assumed,
         derivation=answer.derivation,
