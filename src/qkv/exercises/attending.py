@@ -57,9 +57,10 @@ def projected(exercise: Exercise, name: str) -> tuple[Array, tuple[Array, Array]
     weight = stacked(exercise, f"{name}_weight", width)
     if tokens is not None and weight is not None:
         return _through(exercise, name, tokens, weight)
-    if name == "value" and exercise.convention("keys_are_values"):
+    same = {bare(each.text).replace("_i", "").replace("_j", "").lower() for each in exercise.definitions}
+    if name == "value" and (exercise.convention("keys_are_values") or "v=k" in same):
         return projected(exercise, "key")
-    if tokens is not None and not exercise.of_role(*WEIGHTS, "query", "key", "value"):
+    if tokens is not None and (f"{name[0]}=x" in same or not exercise.of_role(*WEIGHTS, "query", "key", "value")):
         return tokens, None
     raise CannotSolve("missing", needs=f"{name}s" if tokens is None else f"the weight matrix of the {name}s")
 

@@ -24,7 +24,7 @@ R = TypeVar("R")
 DIGITS = 5  # significant digits of what is rounded at the end
 SHOWN = 12  # significant digits of decimals inside a derivation
 MOST_EXACT = 4_000  # entries of an exact array
-MOST_PRODUCTS = 200_000  # products of numbers in an exact matrix product
+MOST_PRODUCTS = 60_000  # products of numbers in an exact matrix product
 MOST_WRITTEN_OUT = 100  # entries of an array inside a derivation
 TINY = Decimal("1e-300")  # what is smaller is written as 0
 MOST_TYPED = 3_000  # entries that are typed one by one
@@ -127,34 +127,7 @@ def times(left: Array, right: Array) -> Array:
     work = math.prod(leading) * left.shape[-2] * left.shape[-1] * right.shape[-1]
     if is_float(left) or is_float(right) or work > MOST_PRODUCTS:
         return floats(left) @ floats(right)
-    first = np.broadcast_to(left, leading + left.shape[-2:])
-    second = np.broadcast_to(right, leading + right.shape[-2:])
-    found = np.empty((*leading, left.shape[-2], right.shape[-1]), dtype=object)
-    for place in np.ndindex(leading):
-        columns = [_line(column) for column in second[place].T]
-        for index, row in enumerate(map(_line, first[place])):
-            found[(*place, index)] = [_dot(row, column) for column in columns]
-    return found
-
-
-def _line(numbers: Iterable[Any]) -> tuple[list[Any], int]:
-    """Whole numbers over one denominator, which are added faster than fractions; decimals over 0."""
-    entries = list(numbers)
-    if any(isinstance(each, Decimal) for each in entries):
-        return entries, 0
-    below = math.lcm(*(each.denominator for each in entries))
-    return [each.numerator * (below // each.denominator) for each in entries], below
-
-
-def _dot(left: tuple[list[Any], int], right: tuple[list[Any], int]) -> Any:
-    (first, below), (second, under) = left, right
-    if below and under:
-        return Fraction(sum(a * b for a, b in zip(first, second, strict=True)), below * under)
-    result: Any = Fraction(0)
-    for a, b in zip(first, second, strict=True):
-        a, b = Fraction(a, below) if below else a, Fraction(b, under) if under else b
-        result = arith.add(result, arith.multiply(a, b))
-    return result
+    return total(product(left[..., :, :, None], right[..., None, :, :]), -2, keepdims=False)
 
 
 @dataclass(frozen=True)
@@ -175,7 +148,9 @@ class Scale:
         return self.factor == 1 and self.under == 1
 
     def apply(self, products: Array) -> Array:
-        factor = self.factor if self.under == 1 else arith.divide(self.factor, arith.function("sqrt", _f(self.under)))
+        factor = (
+            self.factor if self.under == 1 else arith.divide(self.factor, arith.function("sqrt", Fraction(self.under)))
+        )
         return products if self.plain else product(products, factor)
 
     def text(self, dot: Any, number: Callable[[Any], str] | None = None) -> str:
@@ -187,10 +162,6 @@ class Scale:
         value = (number or typed)(arith.multiply(dot, self.factor))
         value = f"({value})" if "/" in value and self.under != 1 else value
         return value if self.under == 1 or value == "0" else rf"{value}/\sqrt{{{self.under}}}"
-
-
-def _f(value: int) -> Fraction:
-    return Fraction(value)
 
 
 def softmax(scores: Array, allowed: Array | None = None) -> Array:
@@ -316,13 +287,8 @@ def _decimal_style(value: Fraction) -> bool:
 
 def _terminating(value: Fraction) -> str:
     """A fraction as a decimal that ends, or nothing."""
-    rest, places = value.denominator, 0
-    while rest % 10 == 0:
-        rest, places = rest // 10, places + 1
-    for prime in (2, 5):
-        while rest % prime == 0:
-            rest, places = rest // prime, places + 1
-    return f"{arith.decimal(value):.{places}f}".rstrip("0") if rest == 1 and 0 < places <= SHOWN else ""
+    found = arith.decimal(value)
+    return f"{found:f}" if Fraction(found) == value and len(found.as_tuple().digits) <= SHOWN else ""
 
 
 def rounded(value: Decimal, digits: int = DIGITS) -> str:

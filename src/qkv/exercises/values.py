@@ -202,3 +202,8 @@ def stacked(exercise: Exercise, role: str, width: int | None = None) -> Array | 
         raise CannotSolve("misfit", what=names, why="their shapes differ: " + ", ".join(by(e.shape) for e in found[:3]))
     together = np.stack(found)
     return together[:, None] if together.ndim == 1 and role != "value" else together
+
+
+def first_of(exercise: Exercise, *roles: str) -> Array | None:
+    """The numbers of the first of these roles that is given."""
+    return next((found for role in roles if (found := stacked(exercise, role)) is not None), None)

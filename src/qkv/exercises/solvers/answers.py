@@ -28,14 +28,11 @@ def answered(values: Array, exercise: Exercise, steps: Iterable[Iterable[Step]] 
     return Answer(value=nested(values), form=_FORMS[min(values.ndim, 3)], **fields)
 
 
-def worked(
-    title: str, *texts: str, values: Array, exercise: Exercise, reason: str = "", result: str = ""
-) -> tuple[Step, ...]:
+def worked(title: str, *texts: str, values: Array, reason: str = "", result: str = "") -> tuple[Step, ...]:
     """A chain of expressions that ends in the values; of large arrays only the title and the reason."""
     if values.size > MOST_SHOWN or any("…" in text for text in texts):
         return chain(title, reason=reason)
-    result = result or written(values, digits(exercise))
-    steps = chain(title, *texts, result, reason=reason)
+    steps = chain(title, *texts, result or written(values), reason=reason)
     return steps if is_rational(values) else (*steps[:-1], replace(steps[-1], relation="~" if texts else ""))
 
 

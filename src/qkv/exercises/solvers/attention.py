@@ -87,10 +87,13 @@ def picked(exercise: Exercise, asked: Asked, *, with_values: bool = True) -> Att
 
 def _indices(name: str, found: Attention) -> list[int]:
     """The indices of an object such as z_{3,1}, a_2 or (1, 2)."""
-    numbers = re.findall(r"\d+", name) if "head" not in name.lower() else []
-    if len(numbers) == 1 and len(numbers[0]) == 2 and max(*found.query.shape[-2:-1], found.key.shape[-2]) < 10:
+    named = re.fullmatch(r"\\?[A-Za-z]*[_(\[]*(\d+)(?:,(\d+))?[)\]]*", bare(name))
+    if not named or "head" in name.lower():
+        return []
+    numbers = [each for each in named.groups() if each]
+    if len(numbers) == 1 and len(numbers[0]) == 2 and max(found.query.shape[-2], found.key.shape[-2]) < 10:
         numbers = list(numbers[0])
-    return [int(each) for each in numbers] if len(numbers) <= 2 else []
+    return [int(each) for each in numbers]
 
 
 def _key_picked(asked: Asked, found: Attention, *arrays: Array) -> list[Array]:
@@ -115,20 +118,17 @@ def _heads(found: Attention) -> Iterator[tuple[str, Attention]]:
 
 def _score_steps(found: Attention) -> Iterator[tuple[Step, ...]]:
     """Projections, dot products and scaled scores."""
-    record = found.exercise
     for letter, tokens, weight in found.factors:
         if tokens.ndim == weight.ndim == 2:
             text = f"{expression(tokens)} {expression(weight)}"
-            yield worked(
-                letter, text, values=exact.times(tokens, weight), exercise=record, reason="tokens times weights"
-            )
+            yield worked(letter, text, values=exact.times(tokens, weight), reason="tokens times weights")
     for words, head in _heads(found):
         if head.dots.ndim > 2 or found.direct:
             continue
         pair = (head.key, head.query[0], "") if head.one_query else (head.query, head.key, "^T")
         dots, scores = (each[0] if head.one_query else each for each in (head.dots, head.scores))
         text, reason = f"{expression(pair[0])} {expression(pair[1])}{pair[2]}", "the dot product with every key"
-        yield worked(f"{words}dot products", text, values=dots, exercise=record, reason=reason)
+        yield worked(f"{words}dot products", text, values=dots, reason=reason)
         if not head.scale.plain or head.bias is not None:
             bias = head.bias if head.bias is None else np.broadcast_to(head.bias, head.dots.shape).reshape(dots.shape)
             added = "" if bias is None else f" + {expression(bias)}"
@@ -136,7 +136,7 @@ def _score_steps(found: Attention) -> Iterator[tuple[Step, ...]]:
             result = exact.written(dots, number=head.scale.text) if roots else ""
             text = f"({head.scale.text(Fraction(1), exact.shown)}) {expression(dots)}{added}"
             reason = "times the scale" if bias is None else "times the scale, with the bias"
-            yield worked(f"{words}scores", text, values=scores, exercise=record, reason=reason, result=result)
+            yield worked(f"{words}scores", text, values=scores, reason=reason, result=result)
 
 
 def _similarity_text(found: Attention, row: int, may: Array) -> str:
@@ -169,11 +169,11 @@ def _weight_steps(found: Attention, *, outputs: bool = False) -> Iterator[tuple[
             reason = reason if count else "nothing to attend to"
             weights, texts = (head.weights[row][may], (text,)) if text else (head.weights[row], ())
             if not (found.direct and found.exercise.of_role("weights")):
-                yield worked(f"{words}weights{name}", *texts, values=weights, exercise=found.exercise, reason=reason)
+                yield worked(f"{words}weights{name}", *texts, values=weights, reason=reason)
             if outputs and text:
                 whole_text = f"{expression(exact.transposed(head.values[may]))} {text}"
                 reason = "values times weights"
-                yield worked(f"{words}output{name}", whole_text, values=head.outputs[row], exercise=found.exercise,
+                yield worked(f"{words}output{name}", whole_text, values=head.outputs[row],
                              reason=reason)  # fmt: skip
 
 
@@ -215,7 +215,7 @@ def projections(exercise: Exercise, asked: Asked) -> Answer:
         steps = []
         if factors is not None and factors[0].ndim == factors[1].ndim == 2:
             text, product = f"{expression(factors[0])} {expression(factors[1])}", exact.times(*factors)
-            steps = [worked(letter.upper(), text, values=product, exercise=exercise, reason="tokens times weights")]
+            steps = [worked(letter.upper(), text, values=product, reason="tokens times weights")]
         row = int(index) if index else asked.row
         if row is not None and values.ndim > 1:
             of_head = bool(index) and letter.isupper() and values.ndim == 3
@@ -274,7 +274,7 @@ def output(exercise: Exercise, asked: Asked) -> Answer:
     if not re.search(r"head|concat|before", asked.object.lower()) and found.output_weight is not None:
         text, values = f"{expression(found.joined)} {expression(found.output_weight)}", found.output
         reason = "the heads side by side times the output projection"
-        steps.append(worked("output", text, values=values, exercise=exercise, reason=reason))
+        steps.append(worked("output", text, values=values, reason=reason))
     return answered(_shaped(found, values, outputs=True), exercise, steps, assumed=_ties(found))
 
 
@@ -327,7 +327,7 @@ def similarity(exercise: Exercise, asked: Asked) -> Answer:
                  "polynomial": f"({score} + ({exact.shown(offset)}))^{{{exact.shown(degree)}}}"}  # fmt: skip
         if text := texts.get(found.similarity):
             reason = f"the {found.similarity} similarity of the score"
-            steps.append(worked("similarity", text, values=values, exercise=exercise, reason=reason))
+            steps.append(worked("similarity", text, values=values, reason=reason))
     return answered(values, exercise, steps)
 
 
@@ -351,7 +351,7 @@ def linear_state(exercise: Exercise, asked: Asked) -> Answer:
     ones = exact.array([[1]] * count)
     state, normaliser = exact.times(exact.transposed(kept), added), exact.times(exact.transposed(kept), ones)[:, 0]
     reason = "the sum of the outer products of keys and values" + ("" if decay is None else ", decayed")
-    steps = [worked("S", f"{expression(kept)}^T {expression(added)}", values=state, exercise=exercise, reason=reason)]
+    steps = [worked("S", f"{expression(kept)}^T {expression(added)}", values=state, reason=reason)]
     items = {"S": answered(state, exercise, steps), "z": answered(normaliser, exercise)}
     chosen = "z" if asked.object.strip() in ("z", "normaliser") else "S"
     return replace(items[chosen], items={} if asked.object.strip() in ("S", "z") else items)
@@ -384,7 +384,7 @@ def _of_scores(exercise: Exercise, asked: Asked) -> Answer:
     inner = f"({', '.join(map(str, texts))})" if typed else expression(values)
     text = {"softmax": "softmax({})", "log_softmax": "log(softmax({}))"}.get(name, "logsumexp({})").format(inner)
     shown = allowed.all() and values.size > 1 and (name != "logsumexp" or values.ndim == 1)
-    return answered(found, exercise, [worked(name, text, values=found, exercise=exercise)] if shown else [])
+    return answered(found, exercise, [worked(name, text, values=found)] if shown else [])
 
 
 for _name in ("softmax", "log_softmax", "logsumexp"):
@@ -418,7 +418,7 @@ def mask_matrix(exercise: Exercise, asked: Asked) -> Answer:
     if asked.row is not None and 0 <= asked.row - index_base(exercise) < len(found):
         found = found[asked.row - index_base(exercise)]
     values = exact.array(found.tolist())
-    steps = [worked("mask", values=values, exercise=exercise, reason="1 where a query attends to a key")]
+    steps = [worked("mask", values=values, reason="1 where a query attends to a key")]
     if "additive" not in asked.object.lower():
         return answered(values, exercise, steps)
     text = exact.written(values, number=lambda each: "0" if each else "-inf")
@@ -454,5 +454,5 @@ def pairs_count(exercise: Exercise, asked: Asked) -> Answer:
         low, high = ranges(either[0], exercise, asked, n, m)
         count = int(np.maximum(high - low + 1, 0).sum())
     texts = (formula,) if formula and n == m else ()
-    steps = worked("pairs", *texts, values=exact.array(count), exercise=exercise, reason="pairs that the mask allows")
+    steps = worked("pairs", *texts, values=exact.array(count), reason="pairs that the mask allows")
     return answered(exact.array(count), exercise, [steps])

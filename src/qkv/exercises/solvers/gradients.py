@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from ...derivation import Step
 from .. import attending, exact
 from ..attending import Attention
 from ..exact import Array, expression
@@ -18,7 +19,7 @@ from ..values import bare, columns, read, stacked
 from .answers import answered, settled, worked
 from .attention import QUERY_AND_KEY, given_scores, index_choice, scale_choice
 
-_SCORES, _WEIGHTS = ("scores", "s", "z", "logits", "x"), ("weights", "a", "p", "softmax")
+_SCORES, _WEIGHTS = ("scores", "s", "z", "logits"), ("weights", "a", "p", "softmax")
 
 
 def _probabilities(exercise: Exercise, asked: Asked) -> tuple[Array, str]:
@@ -43,13 +44,11 @@ def jacobian(exercise: Exercise, asked: Asked) -> Answer:
     values, text = _probabilities(exercise, asked)
     if values.ndim != 1:
         raise CannotSolve("misfit", what="the scores", why="the Jacobian is of one vector")
-    column = values[:, None]
-    found = exact.minus(exact.masked(np.broadcast_to(column, (len(values),) * 2), np.eye(len(values), dtype=bool)),
-                        exact.times(column, exact.transposed(column)))  # fmt: skip
+    found = softmax_backward(values, exact.array(np.eye(len(values), dtype=int).tolist()))
     scale = attending.scale_of(exercise, 1, "weights") if exercise.of_role("temperature") else exact.Scale()
     found, factor = scale.apply(found), "" if scale.plain else f"{exact.shown(scale.factor)} "
-    steps = [worked("Jacobian", f"{factor}(diag({text}) - {text} {text}^T)", values=found, exercise=exercise,
-                    reason="the derivative of a_i by s_j is a_i (1[i = j] - a_j)")] if text else []  # fmt: skip
+    text, reason = text and f"{factor}(diag({text}) - {text} {text}^T)", "entry (i, j) is a_i (1[i = j] - a_j)"
+    steps = [worked("Jacobian", text, values=found, reason=reason)] if text else []
     if len(pair) == 2:
         i, j = (int(each) - index_base(exercise) for each in pair)
         if not (0 <= i < len(values) and 0 <= j < len(values)):
@@ -77,11 +76,10 @@ def _upstream(exercise: Exercise, shape: tuple[int, ...]) -> Array:
         losses += [definition.text for definition in exercise.definitions]
         if not any(re.search(r"\bsum\b|\\sum|Σ", loss) and not re.search(r"\^|exp|softmax", loss) for loss in losses):
             raise CannotSolve("missing", needs="the gradient of the loss with respect to the output")
-        found = exact.filled([Fraction(1)] * int(np.prod(shape)), shape)
-    if found.size != int(np.prod(shape)):
-        raise CannotSolve(
-            "misfit", what="the upstream gradient", why=f"it has {found.size} entries, not {np.prod(shape)}"
-        )
+        found = exact.array(np.ones(shape, dtype=int).tolist())
+    if found.size != np.prod(shape):
+        why = f"it has {found.size} entries, not {np.prod(shape)}"
+        raise CannotSolve("misfit", what="the upstream gradient", why=why)
     return found.reshape(shape)
 
 
@@ -104,62 +102,61 @@ def gradient(exercise: Exercise, asked: Asked) -> Answer:
         plain = text and found.ndim == 1 and not exercise.of_role("temperature", "scale")
         texts = (f"(diag({text}) - {text} {text}^T) {expression(upstream)}",) if plain else ()
         reason = "the Jacobian of softmax times the upstream gradient"
-        return answered(found, exercise, [worked("scores", *texts, values=found, exercise=exercise, reason=reason)])
+        return answered(found, exercise, [worked("scores", *texts, values=found, reason=reason)])
     found, steps = _through_attention(attending.attention(exercise, asked), exercise, name)
-    found = found[..., 0, :] if found.ndim > 1 and found.shape[-2] == 1 and name == "q" and _single(exercise) else found
+    query = exercise.given("query")
+    if name == "q" and query is not None and np.ndim(query.value) == 1:
+        return answered(found[0], exercise, steps)
     return answered(exact.transposed(found) if columns(exercise) and name in "qkvx" else found, exercise, steps)
 
 
-def _single(exercise: Exercise) -> bool:
-    given = exercise.given("query")
-    return given is not None and np.ndim(given.value) == 1
-
-
-def _through_attention(found: Attention, exercise: Exercise, name: str) -> tuple[Array, list[tuple]]:
+def _through_attention(found: Attention, exercise: Exercise, name: str) -> tuple[Array, list[tuple[Step, ...]]]:
+    """The gradient with respect to the named part, and the steps that lead to it."""
     if found.similarity != "softmax" or found.query.ndim > 2:
         raise CannotSolve("no_solver", quantity="gradients of anything but softmax attention with one head")
-    upstream = _upstream(exercise, found.output.shape)
-    steps: list[tuple] = []
+    upstream, turn, by = _upstream(exercise, found.output.shape), exact.transposed, exact.times
+    steps: dict[str, tuple[Step, ...]] = {}
+    known: dict[str, Array] = {}
 
-    def step(title: str, text: str, values: Array, reason: str) -> Array:
-        steps.append(worked(title, text, values=values, exercise=exercise, reason=reason))
+    def step(part: str, title: str, text: str, values: Array, reason: str) -> Array:
+        steps[part], known[part] = worked(title, text, values=values, reason=reason), values
         return values
 
+    def product(*factors: Array) -> str:
+        return " ".join(map(expression, factors))
+
     if found.output_weight is not None:
-        turned = exact.transposed(found.output_weight)
-        text = f"{expression(upstream)} {expression(turned)}"
-        upstream = step("dO", text, exact.times(upstream, turned), "through the output projection: dO W_O^T")
-    weights, turn = found.weights, exact.transposed
-    texts = [expression(each) for each in (upstream, found.values, weights, found.query, found.key)]
-    factor = found.scale.text(Fraction(1), exact.shown)
-    d_value = step("dV", f"{texts[2]}^T {texts[0]}", exact.times(turn(weights), upstream), "dV = A^T dO")
-    d_weights = step("dA", f"{texts[0]} {texts[1]}^T", exact.times(upstream, turn(found.values)), "dA = dO V^T")
-    d_scores, rows = softmax_backward(weights, d_weights), exact.total(exact.product(weights, d_weights))
-    spread = expression(np.broadcast_to(rows, weights.shape))
-    text = rf"{texts[2]} \odot ({expression(d_weights)} - {spread})"
-    step("dS", text, d_scores, "dS = A ∘ (dA - the row sums of A ∘ dA)")
-    by = expression(d_scores)
-    scaled = found.scale.apply(d_scores)
-    d_query = step("dQ", f"({factor}) {by} {texts[4]}", exact.times(scaled, found.key), "dQ = dS K times the scale")
-    d_key = step("dK", f"({factor}) {by}^T {texts[3]}", exact.times(turn(scaled), found.query),
-                 "dK = dS^T Q times the scale")  # fmt: skip
-    order = {"v": 1, "weights": 2, "scores": 3, "q": 4, "k": 5}
-    known = {"q": d_query, "k": d_key, "v": d_value, "weights": d_weights, "scores": d_scores}
-    chosen = "scores" if name in _SCORES[:-1] else "weights" if name in _WEIGHTS else name
-    if chosen in known:
-        start = 1 if found.output_weight is not None else 0
-        kept = {"v": [1], "weights": [2], "scores": [2, 3], "q": [2, 3, 4], "k": [2, 3, 5]}[chosen]
-        return known[chosen], steps[:start] + [steps[start + place - 1] for place in sorted({order[chosen], *kept})]
-    if projected := re.fullmatch(r"w_?\^?(?:\()?([qkv])\)?", name):
-        letter = projected[1]
-        for each, tokens, weight in found.factors:
-            if each.lower() == letter and tokens.ndim == weight.ndim == 2:
-                text = f"{expression(tokens)}^T {expression(known[letter])}"
-                return step(f"dW_{each}", text, exact.times(turn(tokens), known[letter]), f"dW = X^T d{each}"), steps
-    if name in ("x", "tokens") and len(found.factors) == 3 and not exercise.of_role("context"):
-        parts = [exact.times(known[each.lower()], turn(weight)) for each, _, weight in found.factors]
-        text = " + ".join(f"{expression(known[each.lower()])} {expression(turn(w))}" for each, _, w in found.factors)
-        return step(
-            "dX", text, exact.plus(exact.plus(*parts[:2]), parts[2]), "dX = the sum of dQ W^T, dK W^T, dV W^T"
-        ), steps
-    raise CannotSolve("not_understood", found=f"the gradient with respect to {name or 'nothing'}")
+        through = turn(found.output_weight)
+        upstream = step("o", "dO", product(upstream, through), by(upstream, through), "dO W_O^T, the output projection")
+    weights, values, factor = found.weights, found.values, found.scale.text(Fraction(1), exact.shown)
+    d_weights = step("a", "dA", product(upstream, turn(values)), by(upstream, turn(values)), "dA = dO V^T")
+    step("v", "dV", product(turn(weights), upstream), by(turn(weights), upstream), "dV = A^T dO")
+    sums = np.broadcast_to(exact.total(exact.product(weights, d_weights)), weights.shape)
+    text = rf"{expression(weights)} \odot ({expression(d_weights)} - {expression(sums)})"
+    d_scores = step("s", "dS", text, softmax_backward(weights, d_weights), "dS = A ∘ (dA - the row sums of A ∘ dA)")
+    for part, scores, other in (("q", d_scores, found.key), ("k", turn(d_scores), found.query)):
+        text, reason = (
+            f"({factor}) {product(scores, other)}",
+            "dQ = dS K, scaled" if part == "q" else "dK = dS^T Q, scaled",
+        )
+        step(part, f"d{part.upper()}", text, found.scale.apply(by(scores, other)), reason)
+    wanted = "s" if name in _SCORES else "a" if name in _WEIGHTS else name
+    factors = {letter.lower(): (tokens, weight) for letter, tokens, weight in found.factors if weight.ndim == 2}
+    if (weight := re.fullmatch(r"w_?\^?\(?([qkv])\)?", name)) and weight[1] in factors:
+        wanted, tokens, inner = name, turn(factors[weight[1]][0]), known[weight[1]]
+        step(
+            name,
+            f"d{name}",
+            product(tokens, inner),
+            by(tokens, inner),
+            "tokens^T times the gradient of their projection",
+        )
+    elif name in ("x", "tokens") and len(factors) == 3 and not exercise.of_role("context"):
+        pairs = [(known[letter], turn(weight)) for letter, (_, weight) in factors.items()]
+        result = exact.plus(exact.plus(by(*pairs[0]), by(*pairs[1])), by(*pairs[2]))
+        wanted, text = name, " + ".join(product(*pair) for pair in pairs)
+        step(name, "dX", text, result, "the sum of dQ W_Q^T, dK W_K^T and dV W_V^T")
+    if wanted not in known:
+        raise CannotSolve("not_understood", found=f"the gradient with respect to {name or 'nothing'}")
+    needed = {"v": "ov", "a": "oa", "s": "oas", "q": "oasq", "k": "oask"}.get(wanted, "oavsqk") + wanted
+    return known[wanted], [each for part, each in steps.items() if part in needed or part == wanted]

@@ -18,7 +18,10 @@ from ..solving import Answer, solver
 from ..values import by, name_of, read, scalar, stacked, whole
 from .answers import MOST_SHOWN, Choice, answered, settled, worked
 
-_REASON = "less the mean, over the root of the variance plus epsilon, scaled and shifted"
+_REASONS = (
+    "less the mean, over the root of the variance plus epsilon, scaled and shifted",
+    "over the root of the mean square plus epsilon, scaled",
+)
 KINDS = ("layer", "rms", "batch", "group")
 
 
@@ -94,8 +97,8 @@ def norm(exercise: Exercise, asked: Asked) -> Norm:
         groups = whole(exercise, "groups")
         channels = shape[1] if len(shape) > 1 else shape[0]
         if groups is None or not groups or channels % groups:
-            raise CannotSolve("missing" if groups is None else "misfit", needs="the number of groups",
-                              what=f"{groups} groups", why=f"they do not divide {channels} channels")  # fmt: skip
+            code, why = "missing" if groups is None else "misfit", f"they do not divide {channels} channels"
+            raise CannotSolve(code, needs="the number of groups", what=f"{groups} groups", why=why)
         batch = shape[0] if len(shape) > 1 else 1
         values = values.reshape(batch, groups, channels // groups, *shape[2:])
         axes = tuple(range(2, values.ndim))
@@ -123,11 +126,8 @@ def _parameter(exercise: Exercise, role: str, default: int, values: Array, kind:
         channels = values.shape[1:3] if kind == "group" else values.shape[1:2]
         if found.size == math.prod(channels):
             found = found.reshape(*channels, *(1,) * (values.ndim - 1 - len(channels)))
-    try:
-        fits = np.broadcast_shapes(found.shape, values.shape) == values.shape
-    except ValueError:
-        fits = False
-    if not fits:
+    pairs = zip(reversed(found.shape), reversed(values.shape), strict=False)
+    if found.ndim > values.ndim or any(own not in (1, size) for own, size in pairs):
         raise CannotSolve("misfit", what=name_of(given), why=f"it is {by(found.shape)}, the input {by(values.shape)}")
     return found
 
@@ -143,33 +143,34 @@ def _groups(found: Norm, *arrays: Array) -> list[list[Array]]:
     return [list(group) for group in zip(*rows, strict=True)]
 
 
-def _steps(found: Norm, exercise: Exercise, *, output: bool = True) -> list[tuple[Step, ...]]:
+def _steps(found: Norm, *, output: bool = True) -> list[tuple[Step, ...]]:
+    """The mean, the variance and the output of up to six sets of numbers."""
     if found.values.size > MOST_SHOWN or exact.is_float(found.values):
-        return [worked(f"{found.kind} norm", values=found.values, exercise=exercise)]
+        return [worked(f"{found.kind} norm", values=found.values)]
     steps = []
-    result = found.output.reshape(found.values.shape)
-    parts = _groups(found, found.mean, found.variance, found.gamma, found.beta, result)
+    parts = _groups(
+        found, found.mean, found.variance, found.gamma, found.beta, found.output.reshape(found.values.shape)
+    )
     for place, (values, means, variances, gammas, betas, results) in enumerate(parts[:6], 1):
-        words, mean, variance = f" {place}" if len(parts) > 1 else "", shown(means[0]), shown(variances[0])
+        words, mean, below = f" {place}" if len(parts) > 1 else "", shown(means[0]), f"/{len(values)}"
+        if found.kind != "rms" and not found.stored:
+            text = " + ".join(f"({shown(each)})" for each in values)
+            steps.append(worked(f"mean{words}", f"({text}){below}", values=exact.array(means[0])))
         if not found.stored:
-            sides = (("mean", " + ".join(f"({shown(each)})" for each in values), means[0]),
-                     ("variance" if found.kind != "rms" else "mean square",
-                      " + ".join(f"({shown(each)} - ({mean}))^2" for each in values), variances[0]))  # fmt: skip
-            for name, text, value in sides[1 if found.kind == "rms" else 0 :]:
-                total = f"({text})/{len(values)}"
-                steps.append(worked(name + words, total, values=exact.array(value), exercise=exercise))
+            text = " + ".join(f"({shown(each)} - ({mean}))^2" for each in values)
+            name = "mean square" if found.kind == "rms" else "variance"
+            steps.append(worked(f"{name}{words}", f"({text}){below}", values=exact.array(variances[0])))
         if output:
-            below = rf"\sqrt{{{variance} + {shown(found.epsilon)}}}"
+            root = rf"\sqrt{{{shown(variances[0])} + {shown(found.epsilon)}}}"
             rows = zip(values, gammas, betas, strict=True)
-            text = ", ".join(f"({shown(g)}) \\cdot ({shown(x)} - ({mean}))/{below} + ({shown(b)})" for x, g, b in rows)
-            reason = "over the root of the mean square plus epsilon" if found.kind == "rms" else _REASON
-            steps.append(worked("output" + words, f"({text})", values=results, exercise=exercise, reason=reason))
+            text = ", ".join(rf"({shown(g)}) \cdot ({shown(x)} - ({mean}))/{root} + ({shown(b)})" for x, g, b in rows)
+            steps.append(worked(f"output{words}", f"({text})", values=results, reason=_REASONS[found.kind == "rms"]))
     return steps
 
 
 def _apply(exercise: Exercise, asked: Asked) -> Answer:
     found = norm(exercise, asked)
-    return answered(found.output, exercise, _steps(found, exercise))
+    return answered(found.output, exercise, _steps(found))
 
 
 for _kind in KINDS:
@@ -186,27 +187,22 @@ def norm_gradient(exercise: Exercise, asked: Asked) -> Answer:
         why = f"it is {by(upstream.shape)}, the input {by(found.shape)}"
         raise CannotSolve("misfit", what="the upstream gradient", why=why)
     part = next((each for each in ("gamma", "beta") if each in asked.object.lower()), "")
+    upstream = upstream.reshape(found.values.shape)
     if part:
-        inner = exact.product(
-            upstream.reshape(found.values.shape), found.normalised if part == "gamma" else Fraction(1)
-        )
-        inner = inner.reshape(found.shape)
+        inner = (exact.product(upstream, found.normalised) if part == "gamma" else upstream).reshape(found.shape)
         feature = 1 if found.kind in ("batch", "group") and inner.ndim > 1 else inner.ndim - 1
         others = tuple(axis for axis in range(inner.ndim) if axis != feature)
         return answered(exact.total(inner, others, keepdims=False) if others else inner, exercise)
-    result = found.gradient(upstream)
-    steps = _steps(found, exercise, output=False)
+    scaled, unit, result = exact.product(upstream, found.gamma), found.normalised, found.gradient(upstream)
+    steps = _steps(found, output=False)
     if found.values.size <= MOST_SHOWN and not exact.is_float(found.values) and not found.stored:
-        scaled = exact.product(upstream.reshape(found.values.shape), found.gamma)
-        unit = found.normalised
         centre = exact.array(0) if found.kind == "rms" else found.average(scaled)
-        arrays = (scaled, unit, centre, found.average(exact.product(scaled, unit)), found.deviation,
-                  result.reshape(found.values.shape))  # fmt: skip
+        along, whole_result = found.average(exact.product(scaled, unit)), result.reshape(found.values.shape)
         reason = "the mean is taken off, and the part along the normalised input, over the deviation"
-        for _, grads, units, centres, along, below, results in _groups(found, *arrays)[:6]:
-            text = ", ".join(f"({shown(g)} - ({shown(c)}) - ({shown(u)}) \\cdot ({shown(a)}))/({shown(d)})"
-                             for g, u, c, a, d in zip(grads, units, centres, along, below, strict=True))  # fmt: skip
-            steps.append(worked("gradient", f"({text})", values=results, exercise=exercise, reason=reason))
+        for _, *parts, results in _groups(found, scaled, centre, unit, along, found.deviation, whole_result)[:6]:
+            columns = zip(*([shown(each) for each in part] for part in parts), strict=True)
+            text = ", ".join(rf"({g} - ({c}) - ({u}) \cdot ({a}))/({d})" for g, c, u, a, d in columns)
+            steps.append(worked("gradient", f"({text})", values=results, reason=reason))
     return answered(result, exercise, steps)
 
 
@@ -217,7 +213,7 @@ def norm_statistics(exercise: Exercise, asked: Asked) -> Answer:
     found = norm(exercise, asked)
     flat = [np.broadcast_to(each, found.variance.shape).reshape(-1) for each in (found.mean, found.variance)]
     means, variances = (each if each.size > 1 else exact.array(each[0]) for each in flat)
-    steps = _steps(found, exercise, output=False) if found.values.size <= MOST_SHOWN else []
+    steps = _steps(found, output=False) if found.values.size <= MOST_SHOWN else []
     if found.kind == "rms":
         return answered(variances, exercise, steps)
     items = {"mean": answered(means, exercise), "variance": answered(variances, exercise)}
