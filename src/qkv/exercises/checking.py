@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 
@@ -13,14 +13,13 @@ from .forms.blanks import judge_blank
 from .forms.choices import judge_choice
 from .forms.items import entries_named, judge_items, rows_of
 from .forms.proofs import judge_proof
-from .forms.values import Context, judge_array, judge_shape, judge_value
-from .outcome import Outcome, known_mistakes, unread, wrong
+from .forms.values import Context, Judge, judge_array, judge_shape, judge_value
+from .outcome import Outcome, conditional, known_mistakes, right, unread, wrong
 from .record import Exercise
-from .solving import Answer, answer
+from .solving import Also, Answer, answer
 
 MOST_MISTAKES = 200  # known mistakes that are tried where a question names none
 
-Judge = Callable[[Answer, str, Context], Outcome]
 JUDGES: dict[str, Judge] = {
     "number": judge_value,
     "formula": judge_value,
@@ -85,11 +84,23 @@ def judge(gold: Answer, text: str, context: Context) -> Outcome:
     if not context.name and (named := entries_named(gold, text, context)):
         return judge_items(named, text, context, judge)
     outcome = JUDGES.get(gold.form, judge_value)(gold, text, context)
+    for other in () if outcome else gold.also:
+        symbols = other.symbols or gold.symbols
+        if judge(replace(gold, text=other.text, value=other.value, symbols=symbols, also=()), text, context):
+            return _under(other, bool(gold.assumed))
     name = context.asked.object or "Y"
     if outcome.kind == "unread" and not context.name and rows_of(name, gold, context):
         rows = judge_items({name: gold}, text, context, judge)
         return rows if rows.kind != "unread" else outcome
     return outcome
+
+
+def _under(other: Also, unsaid: bool) -> Outcome:
+    """The outcome of an answer that is right under another convention, which the text may leave open."""
+    if not other.convention:
+        return right()
+    code = "other_convention" if unsaid else "convention_condition"
+    return right(code, convention=other.convention) if unsaid else conditional(other.convention, code)
 
 
 def _with_mistakes(outcome: Outcome, names: Iterable[str], gold: Answer, text: str, context: Context) -> Outcome:

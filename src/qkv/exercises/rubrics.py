@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from .findings import CannotSolve, Finding
-from .forms.statement import LONGEST, phrase_data
+from .forms.statement import LONGEST, phrases
 from .outcome import Outcome, unread
 
 _GAP = r"(?:[^\s]*\s+(?:[^\s.;!?]+\s+){0,8}?)"
@@ -112,11 +112,11 @@ def plain_sentences(text: str) -> tuple[str, ...]:
     >>> plain_sentences("The gradient isn't 0. Maybe it vanishes. It explodes; this is wrong.")
     ('the gradient is not 0.',)
     """
-    prose = phrase_data()["prose"]
+    prose = phrases()["prose"]
     text = unicodedata.normalize("NFKC", text).replace("’", "'")
     # What is quoted is not said, unless it is a word or two.
     text = re.sub(r"[\"“«]([^\"”»]*)[\"”»]", lambda found: found[1] if len(found[1].split()) < 4 else " ", text)
-    for sign, word in phrase_data()["signs"].items():
+    for sign, word in phrases()["signs"].items():
         text = re.sub(sign, word, text)
     text = re.sub(r"\b(i\.e|e\.g|cf|resp|vs|w\.r\.t|a\.e)\.", lambda found: found[1].replace(".", ""), text.lower())
     kept: list[str] = []
@@ -147,7 +147,7 @@ def _denies(pattern: str, sentence: str) -> bool:
 def _matches(pattern: str, sentence: str) -> list[bool]:
     """For each place where a pattern fits, whether the words around it deny it."""
     expression, negative = _compiled(pattern)
-    prose = phrase_data()["prose"]
+    prose = phrases()["prose"]
     found = []
     for match in expression.finditer(sentence):
         before = re.split(r"[,:;()]|\b(?:but|however|so|then|because|while|whereas)\b", sentence[: match.start()])[-1]

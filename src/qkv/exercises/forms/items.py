@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..outcome import Outcome, joined, unread
 from ..solving import Answer
 from .arrays import Cells, bare_cells, cells_of, written
 from .statement import doubted, phrases, plain_text, split_outside, trimmed
-from .values import Context
-
-Judge = Callable[[Answer, str, Context], Outcome]
+from .values import Context, Judge
 
 _TIE = r"\s*(?:\^\s*\{?(?:T|\\top)\}?)?\s*(?:=|:|≈|\\approx(?![A-Za-z])|\bis\b|\bare\b|\bequals?\b)\s*"
 _FOLLOWS = r"\s+(?=\\?(?:O|Theta|mathcal|Θ|\d|\[|\())"
@@ -145,7 +143,7 @@ def _pattern(label: str) -> str:
     """How a piece is named in a text: z_{3,1} is also z31, "time" is also "running time"."""
     head, _, below = label.partition("_")
     if not below and len(label) > 1:
-        names = [*phrases().names.get(label, ()), re.escape(label)]
+        names = [*phrases()["names"].get(label, ()), re.escape(label)]
         words = "|".join(f"(?i:{name})" if len(name) > 1 else name for name in names)
         return rf"(?<![A-Za-z\\_])(?:(?i:the|total|overall)\s+)?(?:{words})(?:\s+(?i:complexity))?(?:{_TIE}|{_FOLLOWS})"
     signs = r"[\s,]*".join(map(re.escape, re.findall(r"\w", below)))

@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 import tomllib
 import unicodedata
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -37,45 +35,27 @@ _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _SMALL = str.maketrans({**{sign: f"_{digit}" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")}, "ᵢ": "_i", "ⱼ": "_j"})
 
 
-@dataclass(frozen=True)
-class Phrases:
-    lead_ins: re.Pattern[str]
-    tails: re.Pattern[str]
-    hedges: re.Pattern[str]
-    denials: re.Pattern[str]
-    counted: re.Pattern[str]
-    units: Mapping[str, str] = field(hash=False)
-    names: Mapping[str, list[str]] = field(hash=False)
+_SHAPES = {
+    "lead_ins": r"\s*(?:{})\s*",
+    "tails": r"(?:{})\s*$",
+    "hedges": r"(?<![\w\\=])(?:{})(?!\w)",
+    "denials": r"(?<![\w\\=])(?:{})(?!\w)",
+    "denying_signs": r"{}",
+    "counted": r"(?<=[\d.)}])\s*(?:{})\s*$",
+}
 
 
 @cache
-def phrase_data() -> dict[str, Any]:
+def phrases() -> dict[str, Any]:
     """The data file of phrases."""
     return tomllib.loads(files("qkv.exercises.forms").joinpath("phrases.toml").read_text(encoding="utf-8"))
 
 
 @cache
-def phrases() -> Phrases:
-    """The phrases around a formula, compiled."""
-    data = phrase_data()
-
-    def one_of(patterns: Iterable[str]) -> str:
-        return "|".join(f"(?:{each})" for each in patterns)
-
-    def word(patterns: Iterable[str]) -> str:
-        return rf"(?<![\w\\=])(?:{one_of(patterns)})(?!\w)"
-
-    flags = re.IGNORECASE | re.DOTALL
-    denials = f"{word(data['denials'])}|{one_of(data['denying_signs'])}"
-    return Phrases(
-        re.compile(rf"\s*(?:{one_of(data['lead_ins'])})\s*", flags),
-        re.compile(rf"(?:{one_of(data['tails'])})\s*$", flags),
-        re.compile(word(data["hedges"]), flags),
-        re.compile(denials, flags),
-        re.compile(rf"(?<=[\d.)}}])\s*(?:{one_of(data['counted'])})\s*$", flags),
-        data["units"],
-        data["names"],
-    )
+def pattern(name: str) -> re.Pattern[str]:
+    """One expression for all phrases under a name."""
+    each = "|".join(f"(?:{phrase})" for phrase in phrases()[name])
+    return re.compile(_SHAPES[name].replace("{}", each), re.IGNORECASE | re.DOTALL)
 
 
 def plain_text(text: str) -> str:
@@ -115,11 +95,11 @@ def trimmed(text: str) -> str:
     text = _ALIGNED.sub(" ", text.replace("&", " ")) if _ALIGNED.search(text) else text
     text = _SPACES.sub(" ", _MARKS.sub(" ", text))
     text = _PART.sub("", text.strip())
-    known, before = phrases(), None
+    before = None
     while before != text:
         before = text
-        text = known.tails.sub("", text).strip()
-        led = known.lead_ins.match(text)
+        text = pattern("tails").sub("", text).strip()
+        led = pattern("lead_ins").match(text)
         text = text[led.end() :] if led else text
     return text
 
@@ -128,10 +108,10 @@ def doubted(text: str) -> Finding | None:
     """The finding on a text that doubts, asks, supposes or denies; None for one that states."""
     # A reason behind "because" says why, not what.
     claim = re.split(r"\b(?:because|since)\b", text, maxsplit=1)[0]
-    known, asks = phrases(), re.search(r"\?", claim)
-    if (hedge := known.hedges.search(text) or asks) is not None:
+    if (hedge := pattern("hedges").search(text) or re.search(r"\?", claim)) is not None:
         return Finding("hedged", {"words": hedge[0].strip()})
-    if (denial := known.denials.search(_MARKS.sub(" ", claim).strip())) is not None:
+    claim = _MARKS.sub(" ", claim).strip()
+    if (denial := pattern("denials").search(claim) or pattern("denying_signs").search(claim)) is not None:
         return Finding("denied", {"words": denial[0].strip()})
     return None
 

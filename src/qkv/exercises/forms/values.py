@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -15,21 +15,24 @@ from ...maths import Verdict, compare, parse, tree
 from ..findings import CannotSolve, Finding
 from ..outcome import Outcome, conditional, right, unread, wrong
 from ..record import Asked, Exercise
-from ..solving import Also, Answer
+from ..solving import Answer
 from ..units import quantity
 from .arrays import MOST, bare_cells, cells_of, entries, is_line, lengths, turned, written
-from .statement import alternatives, phrases, split_outside, squeezed, stated
+from .statement import alternatives, pattern, phrases, split_outside, squeezed, stated
 
 CLOSE = Fraction(1, 200)  # a decimal nearer than this may come from numbers that were rounded on the way
 _UNREAD = ("unreadable", "ill-typed")
 _EQUALS = re.compile(r"\\(?:approx|equiv|simeq)(?![A-Za-z])|[≈≃]|:=|==")
+_SAID = re.compile(
+    r"(?:the |its |an? )*(.{1,80}?)\s*(?:\b(?:is|are|equals?|comes to)\b|:)\s*(?=\S)", re.IGNORECASE | re.DOTALL
+)
+_OF = re.compile(r"(.+?)\s*(?:\s+of\s+|\(|\[|\\left[(\[])\s*(.{1,60}?)\s*(?:\\right)?[)\]]?", re.IGNORECASE)
 _LONE = re.compile(r"\\?[A-Za-z]+'?(?:_(?:\{[^{}]*\}|\w))?(?:\^(?:\{?\\?(?:star|ast|prime|top|T)\}?|\*))?")
 _THOUSANDS = {
     "k": 3,
     "thousand": 3,
     "m": 6,
     "million": 6,
-    "mio": 6,
     "b": 9,
     "bn": 9,
     "g": 9,
@@ -56,53 +59,49 @@ class Context:
     name: str = ""
 
     def symbols(self, answer: Answer) -> dict[str, str]:
-        return {**self.exercise_symbols, **answer.symbols}
+        """The types of the names that an answer may have."""
+        return {**getattr(self.exercise, "symbols", {}), **answer.symbols}
 
-    @property
-    def exercise_symbols(self) -> Mapping[str, str]:
-        return getattr(self.exercise, "symbols", None) or {}
-
-    def names(self, answer: Answer) -> Iterator[str]:
+    def names(self) -> list[str]:
         """Patterns of what the answer may be called."""
         quantity = self.name or self.asked.quantity
-        yield from phrases().names.get(quantity, ())
-        yield re.escape(quantity.replace("_", " "))
-        yield r"(?:answer|result|value|total|it|sum)"
-        if self.asked.object:
-            yield re.escape(self.asked.object)
-        yield re.escape(self.name or self.asked.label or "answer")
+        given = (quantity.replace("_", " "), self.asked.object, self.asked.label)
+        generic = r"(?:answer|result|value|total|it|sum)"
+        return [*phrases()["names"].get(quantity, ()), generic, *(re.escape(each) for each in given if each)]
 
 
-def judge_value(answer: Answer, text: str, context: Context) -> Outcome:
+Judge = Callable[[Answer, str, Context], Outcome]
+
+
+def reading(judge: Judge) -> Judge:
+    """The judge of a formula as the judge of a text that states it; of two with an "or", both have to be right."""
+
+    def judge_text(answer: Answer, text: str, context: Context) -> Outcome:
+        formula = stated(text)
+        if isinstance(formula, Finding):
+            return Outcome("unread", (formula,))
+        outcomes = [judge(answer, each, context) for each in alternatives(formula)]
+        return outcomes[0] if len(outcomes) == 1 or all(outcomes) else unread("several", count=len(outcomes))
+
+    return judge_text
+
+
+@reading
+def judge_value(answer: Answer, formula: str, context: Context) -> Outcome:
     """A number, a formula or a growth class."""
-    formula = stated(text)
-    if isinstance(formula, Finding):
-        return Outcome("unread", (formula,))
-    outcomes = [_judge_formula(answer, each, context) for each in alternatives(formula)]
-    if len(outcomes) > 1 and not all(outcomes):
-        return unread("several", count=len(outcomes))
-    return outcomes[0]
-
-
-def _judge_formula(answer: Answer, formula: str, context: Context) -> Outcome:
-    if (several := _statements(formula)) is not None:
-        return several
-    members = [each.strip() for each in split_outside(_EQUALS.sub("=", formula), "=")]
-    if len(members) == 1:
-        members = _after_words(members[0], answer, context)
-    end = members[-1]
-    if not all(members):
-        return unread("unreadable", given=formula)
+    members = _members(formula)
+    if isinstance(members, Outcome):
+        return members
+    end, symbols = members[-1], context.symbols(answer)
     if (several := _several(answer, end, context)) is not None:
         return several
     outcome = _evaluated(judge_end(answer, end, context), answer, end, context)
     if len(members) == 1 or outcome.kind == "unread":
         return outcome
-    symbols = context.symbols(answer)
     # What begins a piece that has a label, "z = q^T k = 2", need not be read.
     if not context.name and not _names_it(members[0], answer, context):
-        begins = compare(answer.text, members[0], symbols)
-        if begins.kind != "equal" and not (begins.kind == "conditional" and outcome.kind == "conditional"):
+        begins = compare(answer.text, members[0], symbols).kind
+        if begins not in ("equal", "conditional" if outcome.kind == "conditional" else ""):
             return unread("other_quantity", given=members[0])
     for member in members[1:-1]:
         if compare(member, end, symbols).kind == "different":
@@ -110,10 +109,15 @@ def _judge_formula(answer: Answer, formula: str, context: Context) -> Outcome:
     return outcome
 
 
-def _statements(formula: str) -> Outcome | None:
-    """The outcome of several equations next to each other: none of them is taken for the answer."""
+def _members(formula: str) -> list[str] | Outcome:
+    """The sides of an equation, or a name in words and what it is said to be; of several equations none is taken."""
     count = sum(len(split_outside(piece, "=")) > 1 for piece in split_outside(formula, ",;\n"))
-    return unread("several", count=count) if count > 1 else None
+    if count > 1:
+        return unread("several", count=count)
+    members = [each.strip() for each in split_outside(_EQUALS.sub("=", formula), "=")]
+    if len(members) == 1 and (said := _SAID.match(formula)) and re.search(r"[A-Za-z]{2}", said[1]):
+        members = [said[1], formula[said.end() :].strip()]
+    return members if all(members) else unread("unreadable", given=formula)
 
 
 def _evaluated(outcome: Outcome, answer: Answer, text: str, context: Context) -> Outcome:
@@ -138,43 +142,24 @@ def names_in(text: str, symbols: Mapping[str, str]) -> set[str]:
     return {name for name in found if name in symbols and "=" not in symbols[name]}
 
 
-def _after_words(text: str, answer: Answer, context: Context) -> list[str]:
-    """A text that names the quantity in words, "the variance of q^T k is d", as the name and the rest."""
-    found = re.match(
-        r"(?:the |its |an? )*(.{1,80}?)\s*(?:\b(?:is|are|equals?|comes to)\b|:)\s*(?=\S)",
-        text,
-        re.IGNORECASE | re.DOTALL,
-    )
-    if found is not None and re.search(r"[A-Za-z]{2}", found[1]) and text[found.end() :].strip():
-        return [found[1], text[found.end() :].strip()]
-    return [text]
-
-
 def _names_it(left: str, answer: Answer, context: Context) -> bool:
     """Whether the left side of an equation is the name of what is asked, in words or as a symbol that is free."""
     words = re.sub(r"\\(?:text|mathrm|operatorname)\s*\{([^{}]*)\}", r"\1", left.strip())
     words = re.sub(r"^(?:the|its|an?)\s+", "", words, flags=re.IGNORECASE)
-    thing = re.fullmatch(
-        r"(.+?)\s*(?:\s+of\s+|\(|\[|\\left[(\[])\s*(.{1,60}?)\s*(?:\\right)?[)\]]?", words, re.IGNORECASE
-    )
-    for pattern in context.names(answer):
-        flags = 0 if len(pattern) == 1 else re.IGNORECASE
-        if re.fullmatch(pattern, words, flags):
+    thing = _OF.fullmatch(words)
+    for name in context.names():
+        flags = 0 if len(name) == 1 else re.IGNORECASE
+        if re.fullmatch(name, words, flags):
             return True
-        if thing is not None and re.fullmatch(pattern, thing[1], flags):
-            wanted = {
-                squeezed(each) for each in (context.asked.object, "q^T k", "the score", "score", context.name) if each
-            }
+        if thing is not None and re.fullmatch(name, thing[1], flags):
+            wanted = {squeezed(each) for each in (context.asked.object, "q^T k", "the score", "score") if each}
             function = context.asked.quantity in ("kernel", "feature_map", "similarity")
-            return function or squeezed(thing[2]) in wanted or squeezed(thing[2]).replace("·", "^T") in wanted
+            return function or bool({squeezed(thing[2]), squeezed(thing[2]).replace("·", "^T")} & wanted)
     if _LONE.fullmatch(context.name or context.asked.object):
         return False  # it has a name, and this is another
     declared = {squeezed(name) for name in context.symbols(answer)}
-    return (
-        _LONE.fullmatch(words) is not None
-        and len(squeezed(words).split("_")[0]) == 1
-        and squeezed(words) not in declared
-    )
+    alone = _LONE.fullmatch(words) is not None and len(squeezed(words).split("_")[0]) == 1
+    return alone and squeezed(words) not in declared
 
 
 def _several(answer: Answer, text: str, context: Context) -> Outcome | None:
@@ -189,24 +174,7 @@ def _several(answer: Answer, text: str, context: Context) -> Outcome | None:
 
 
 def judge_end(answer: Answer, text: str, context: Context) -> Outcome:
-    """A formula with nothing around it, under each convention that the answer has."""
-    outcome = _under(answer, text, context)
-    if outcome:
-        return outcome
-    for other in answer.also:
-        second = _under(_as_answer(answer, other), text, context)
-        if second and (not other.convention or answer.assumed):
-            return right("other_convention", convention=other.convention) if other.convention else second
-        if second:
-            return conditional(other.convention, "convention_condition")
-    return outcome
-
-
-def _as_answer(answer: Answer, other: Also) -> Answer:
-    return replace(answer, text=other.text, value=other.value, symbols=other.symbols or answer.symbols, also=())
-
-
-def _under(answer: Answer, text: str, context: Context) -> Outcome:
+    """A formula with nothing around it."""
     if answer.form == "class":
         return _judge_class(answer, text, context)
     symbols = context.symbols(answer)
@@ -214,9 +182,8 @@ def _under(answer: Answer, text: str, context: Context) -> Outcome:
     if verdict.kind != "equal" and (known := _sizes_given(context, symbols)) != symbols:
         second = _compared(answer, text, known, context)
         verdict = second if second.kind == "equal" else verdict
-    if verdict.kind == "different" and (near := _near(answer, text, context)) is not None:
-        return near
-    return from_verdict(verdict, answer, text)
+    near = _near(answer, text, context) if verdict.kind == "different" else None
+    return from_verdict(verdict, answer, text) if near is None else near
 
 
 def from_verdict(verdict: Verdict, answer: Answer, text: str) -> Outcome:
@@ -229,10 +196,8 @@ def from_verdict(verdict: Verdict, answer: Answer, text: str) -> Outcome:
         return replace(wrong("differs_at" if point else "different", point=point, **data), verdict=verdict)
     if verdict.kind == "conditional" and verdict.condition:
         return conditional(verdict.condition, verdict=verdict)
-    return replace(
-        unread("ill_typed" if verdict.kind == "ill-typed" else "unreadable", given=text, why=verdict.reason),
-        verdict=verdict,
-    )
+    code = "ill_typed" if verdict.kind == "ill-typed" else "unreadable"
+    return replace(unread(code, given=text, why=verdict.reason), verdict=verdict)
 
 
 def _compared(answer: Answer, text: str, symbols: Mapping[str, str], context: Context) -> Verdict:
@@ -249,7 +214,7 @@ def _compared(answer: Answer, text: str, symbols: Mapping[str, str], context: Co
 
 
 def _unit(answer: Answer, context: Context) -> str:
-    return answer.unit or context.asked.unit or phrases().units.get(context.asked.quantity, "")
+    return answer.unit or context.asked.unit or phrases()["units"].get(context.asked.quantity, "")
 
 
 def _as_number(text: str) -> str:
@@ -258,7 +223,7 @@ def _as_number(text: str) -> str:
     >>> _as_number("12.6M parameters"), _as_number("27 %")
     ('12.6e6', '0.27')
     """
-    given = phrases().counted.sub("", text).strip()
+    given = pattern("counted").sub("", text).strip()
     if scaled := _COUNT.fullmatch(given):
         return f"{scaled[1].replace(',', '')}e{_THOUSANDS[scaled[2].lower()]}"
     if share := re.fullmatch(r"([-+]?\d{1,9}(?:\.\d{1,30})?)\s*(?:\\?%|percent)", given):
@@ -301,13 +266,9 @@ def _near(answer: Answer, text: str, context: Context) -> Outcome | None:
 
 def number_of(value: Any) -> Fraction | None:
     """A number, or a text that is one, exactly; None for anything else."""
-    text = str(value).replace(",", "") if isinstance(value, str) else str(value)
-    if re.fullmatch(r"\s*[-+]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:e[-+]?\d{1,3}|/\d{1,40})?\s*", text) is None:
-        return None
-    try:
-        return Fraction(text.strip())
-    except (ValueError, ZeroDivisionError):
-        return None
+    text = str(value).replace(",", "").strip()
+    number = r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:e[-+]?\d{1,3}|/0{0,9}[1-9]\d{0,39})?"
+    return Fraction(text) if re.fullmatch(number, text) else None
 
 
 def _judge_class(answer: Answer, text: str, context: Context) -> Outcome:
@@ -319,46 +280,38 @@ def _judge_class(answer: Answer, text: str, context: Context) -> Outcome:
     return from_verdict(compare(gold, given, context.symbols(answer)), answer, text)
 
 
-def judge_shape(answer: Answer, text: str, context: Context) -> Outcome:
+@reading
+def judge_shape(answer: Answer, formula: str, context: Context) -> Outcome:
     """A shape: its sizes in order; names that are not the question's are not guessed."""
-    formula = stated(text)
-    if isinstance(formula, Finding):
-        return Outcome("unread", (formula,))
-    end = _after_words(split_outside(formula, "=")[-1].strip(), answer, context)[-1]
-    end = re.sub(r"^.{0,30}\\in\s*|^.{0,30}∈\s*|\\mathbb\s*\{?R\}?\s*\^|^ℝ\^", "", end).strip()
-    end = end[1:-1] if end[:1] == "{" and end[-1:] == "}" else end
-    outcomes = []
-    for each in alternatives(end):
-        bare = "," in each and each[:1] not in "([{" and not re.match(r"[\w.]+\(", each)
-        verdict = compare(answer.text, f"({each})" if bare else each, context.symbols(answer))
-        found = unread("undeclared", given=each) if verdict.renaming else from_verdict(verdict, answer, each)
-        listed = bare or re.match(r"[\[(]|[\w.]+\(|\S+\s*(?:x|×|\\times|by)\s*\S+", each)
-        # Without declared sizes, a quotient may be another way to write one of them.
-        unsure = found.kind == "wrong" and not answer.symbols and re.search(r"[/*+-]", each)
-        outcomes.append(found if found or (listed and not unsure) else unread("unreadable", given=each))
-    return outcomes[0] if len(outcomes) == 1 or all(outcomes) else unread("several", count=len(outcomes))
+    members = _members(formula)
+    end = re.sub(
+        r"^.{0,30}(?:\\in\b|∈)|\\mathbb\s*\{?R\}?\s*\^|ℝ\^",
+        "",
+        formula if isinstance(members, Outcome) else members[-1],
+    )
+    each = re.sub(r"^\{(.*)\}$", r"\1", end.strip())
+    bare = "," in each and each[:1] not in "([{" and not re.match(r"[\w.]+\(", each)
+    verdict = compare(answer.text, f"({each})" if bare else each, context.symbols(answer))
+    found = unread("undeclared", given=each) if verdict.renaming else from_verdict(verdict, answer, each)
+    listed = bare or re.match(r"[\[(]|[\w.]+\(|\S+\s*(?:x|×|\\times|by)\s*\S+", each)
+    # Without declared sizes, a quotient may be another way to write one of them.
+    unsure = found.kind == "wrong" and not answer.symbols and re.search(r"[/*+-]", each)
+    return found if found or (listed and not unsure) else unread("unreadable", given=each)
 
 
-def judge_array(answer: Answer, text: str, context: Context) -> Outcome:
+@reading
+def judge_array(answer: Answer, formula: str, context: Context) -> Outcome:
     """A vector, a matrix or a tensor, entry by entry."""
-    formula = stated(text)
-    if isinstance(formula, Finding):
-        return Outcome("unread", (formula,))
-    if len(either := alternatives(formula)) > 1:
-        outcomes = [judge_array(answer, each, context) for each in either]
-        return outcomes[0] if all(outcomes) else unread("several", count=len(outcomes))
-    if (several := _statements(formula)) is not None:
-        return several
-    members = [each.strip() for each in split_outside(_EQUALS.sub("=", formula), "=")]
-    members = _after_words(members[0], answer, context) if len(members) == 1 else members
+    members = _members(formula)
+    if isinstance(members, Outcome):
+        return members
     if len(members) > 1 and not _names_it(members[0], answer, context) and not _begins(answer, members[0], context):
         return unread("other_quantity", given=members[0])
-    right_cells = cells_of(answer.text) or _plain_cells(answer.value)
-    given = cells_of(members[-1])
+    wanted, given = cells_of(answer.text) or _plain_cells(answer.value), cells_of(members[-1])
     given = bare_cells(members[-1]) if given is None else given
-    if given is None or right_cells is None:
+    if given is None:
         return _as_mathematics(answer, members[-1], context)
-    return judge_cells(right_cells, given, answer, context)
+    return judge_cells(wanted, given, answer, context)
 
 
 def _begins(answer: Answer, member: str, context: Context) -> bool:
@@ -396,24 +349,19 @@ def judge_cells(wanted: Any, given: Any, answer: Answer, context: Context) -> Ou
         outcome = _entrywise(wanted, given, answer, context)
         layout = _other_layout(wanted, given, answer, context) if outcome.kind == "wrong" else None
         return outcome if layout is None else layout
-    if sizes is not None and len(sizes) == 2 and found is not None:
+    if len(sizes or ()) == 2 and found is not None:
         rows = given if len(found) == 2 else [given]
-        places = [_row_like(row, wanted, answer, context) for row in rows]
-        if len(rows) < len(wanted) and None not in places:
+        if len(rows) < len(wanted) and all(_is_row(row, wanted, answer, context) for row in rows):
             return Outcome("incomplete", (Finding("rows_missing", {"given": len(rows), "count": len(wanted)}),))
-    layout, shown = (
-        _other_layout(wanted, given, answer, context),
-        [" × ".join(map(str, each or ())) for each in (found, sizes)],
-    )
-    return wrong("sizes", given=shown[0], right=shown[1]) if layout is None else layout
+    layout = _other_layout(wanted, given, answer, context)
+    shown = {name: " × ".join(map(str, each or ())) for name, each in (("given", found), ("right", sizes))}
+    return wrong("sizes", **shown) if layout is None else layout
 
 
-def _row_like(row: Any, wanted: Any, answer: Answer, context: Context) -> int | None:
-    """Which row of a matrix equals this one."""
+def _is_row(row: Any, wanted: Any, answer: Answer, context: Context) -> bool:
+    """Whether a matrix has this row."""
     row = [each for _, each in entries(row)]
-    return next(
-        (at for at, each in enumerate(wanted) if len(each) == len(row) and _entrywise(each, row, answer, context)), None
-    )
+    return any(len(each) == len(row) and _entrywise(each, row, answer, context) for each in wanted)
 
 
 def _other_layout(wanted: Any, given: Any, answer: Answer, context: Context) -> Outcome | None:
