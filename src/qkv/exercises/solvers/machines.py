@@ -265,8 +265,8 @@ def fits(exercise: Exercise, asked: Asked) -> Answer:
     spare = machine.memory - weights_of(setting)
     if not isinstance(left := evaluated(setting, spare), Polynomial) and left < 0:
         raise CannotSolve("misfit", what="the model", why="its weights alone are larger than the memory")
-    room = Polynomial.of(setting.short("bytes", spare))
-    return _whole(setting, room / (cache_of(setting, token=True) * by), f"largest {wanted}", floor)
+    left_over = Polynomial.of(setting.short("bytes", spare))
+    return _whole(setting, left_over / (cache_of(setting, token=True) * by), f"largest {wanted}", floor)
 
 
 def _whether(setting: Setting, machine: Machine) -> Answer:
