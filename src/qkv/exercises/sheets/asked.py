@@ -54,7 +54,8 @@ class Phrase:
     quantity: str
     when: tuple[re.Pattern[str], ...]
     unless: re.Pattern[str] | None
-    needs: re.Pattern[str] | None
+    needs: re.Pattern[str] | None  # in the same sentence
+    nearby: re.Pattern[str] | None  # anywhere in the question
     objects: tuple[tuple[re.Pattern[str], str], ...]
     splits: tuple[tuple[re.Pattern[str], str], ...]
     required: bool  # whether a question without an object is not understood
@@ -149,7 +150,7 @@ def table() -> Table:
     phrases = tuple(
         Phrase(
             each["quantity"], tuple(pattern(one, words) for one in each["when"]), joined(each.get("unless", [])),
-            joined([each["needs"]] if "needs" in each else []), rows(each.get("object", [])), rows(each.get("splits", [])),
+            joined([each["needs"]] if "needs" in each else []), joined([each["nearby"]] if "nearby" in each else []), rows(each.get("object", [])), rows(each.get("splits", [])),
             each.get("required", False), each.get("weight", 1.0),
         )
         for each in data["phrase"]
@@ -203,7 +204,9 @@ def find_asked(text: str) -> AskedFor:
             if known.words.match(words):
                 prose.append(clause)
             elif found:
-                wanted += [each for each in found if not any(_same(each, other) for other in wanted)]
+                for each in found:
+                    if not any(_same(each, other) for other in wanted):
+                        wanted.append(each)
             elif _ITSELF.search(words[:60]) and (meant := _matches(_whole(shown, before), shown, text, anywhere=True)):
                 prose = [each for each in prose if each.sentence != before]
                 wanted += [Wanted(each.quantity, clause.span, clause, each.object, weight=0.9) for each in meant[:1]]
@@ -267,6 +270,8 @@ def _matches(clause: Clause, shown: str, text: str, anywhere: bool = False) -> l
             continue
         if phrase.needs and not phrase.needs.search(sentence):
             continue
+        if phrase.nearby and not phrase.nearby.search(shown):
+            continue
         for when in phrase.when:
             for match in when.finditer(clause.plain):
                 inside = match.start() < clause.asking or anywhere
@@ -285,7 +290,8 @@ def _within_word(text: str, match: re.Match[str]) -> bool:
     start, end = match.span()
     while start < end and not text[start].isalnum():
         start += 1
-    return start > 0 and text[start - 1].isalnum() and text[start].isalnum()
+    torn = text[start].isupper() and text[start - 1].islower()  # a space was lost
+    return start > 0 and text[start - 1].isalnum() and text[start].isalnum() and not torn
 
 
 def _wanted(clause: Clause, shown: str, text: str, phrase: Phrase, match: re.Match[str]) -> Iterator[Wanted]:
@@ -295,7 +301,7 @@ def _wanted(clause: Clause, shown: str, text: str, phrase: Phrase, match: re.Mat
     unit = _UNIT.search(near) or _UNIT.search(sentence)
     terms = _TERMS.search(sentence)
     symbols = tuple(_symbols(terms[1])) if terms else ()
-    shared: dict[str, Any] = {"row": _row(near) or _row(sentence), "in_terms_of": symbols, "weight": phrase.weight,
+    shared: dict[str, Any] = {"row": _row(near) or _row(sentence, named=False), "in_terms_of": symbols, "weight": phrase.weight,
                               "unit": (unit[1] or unit[2]) if unit else ""}  # fmt: skip
     parts = [name for pattern, name in phrase.splits if pattern.search(match.group())]
     own = _object(phrase, shown, text, (span[0], clause.span[1])) or _object(phrase, shown, text, clause.sentence)
@@ -319,9 +325,9 @@ def _object(phrase: Phrase, shown: str, text: str, span: Span) -> str:
     return ""
 
 
-def _row(text: str) -> str:
-    """The row that is asked for, as it is written: a number, "first", "last"."""
-    found = {match[1] or match[2] or match[3] for match in _ROW.finditer(text)}
+def _row(text: str, named: bool = True) -> str:
+    """The row that is asked for, as it is written: a number, "first", "last", or with `named` the index of a vector."""
+    found = {match[1] or match[2] or (match[3] if named else None) for match in _ROW.finditer(text)} - {None}
     return found.pop().lower() if len(found) == 1 else ""
 
 

@@ -71,7 +71,7 @@ def settled(text: str, *contexts: str) -> Settled:
 def _read(text: str, found: Settled, own: bool) -> None:
     shown = plain(text)
     named: dict[str, Any] = {}
-    for start, end in sentences(shown):
+    for start, end in reversed(list(sentences(shown))):  # what is said later replaces what was said before
         sentence = shown[start:end]
         for rule in _rules():
             match = rule.when.search(sentence)

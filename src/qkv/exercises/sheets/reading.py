@@ -16,7 +16,7 @@ from .asked import AskedFor, Clause, Wanted, find_asked, row_number, sentences, 
 from .conventions import Settled, settled
 from .givens import find_definitions, find_givens
 from .splitting import Question, split
-from .tasks import Task, read_task
+from .tasks import FENCED, Task, read_task
 
 THRESHOLD = 0.6  # tuned on tests/exercises/sheets/own
 LONGEST = 40_000  # characters of a question that are searched for what it asks
@@ -28,6 +28,7 @@ _REFERENCE = re.compile(
     r"\b(?:eq(?:uation)?s?|part|question|exercise|section|figure|fig|table|chapter|step|line|problem|page|lecture|gpt|llama|version|layer|token|position|key|query|head|row|entry|degree)\.?\s*\(?$",
     re.IGNORECASE,
 )  # fmt: skip
+_TORN = re.compile(r"\b([qkxw])\s?T\s?([qkxw])\b")  # q^T k in the text of a PDF
 _SEVERAL = re.compile(r"all that apply|select all|which of (?:the following|these)\b.{0,40}\bare\b", re.IGNORECASE)
 
 
@@ -77,12 +78,33 @@ def _read_tree(question: Question) -> Iterator[Reading]:
     if not question.parts:
         yield _read(question)
         return
-    below = [reading for part in question.parts for reading in _read_tree(part)]
+    below: list[Reading] = []
+    listings = ""
+    for part in question.parts:
+        below += _read_tree(replace(part, context=f"{part.context}{listings}"))
+        listings += "".join(f"\n\n{match.group()}" for match in FENCED.finditer(part.text)) if "Test" not in part.label else ""
+    below = _inherited(below)
     own = _read(question)
     asked = {each.quantity for reading in below for each in reading.exercise.asked}
     if own.understood and not asked & {each.quantity for each in own.exercise.asked} and not _is_task(below):
         yield own
     yield from below
+
+
+def _inherited(readings: Sequence[Reading]) -> list[Reading]:
+    """A growth class without symbols of its answer takes those of the part before."""
+    found: list[Reading] = []
+    symbols: tuple[str, ...] = ()
+    for reading in readings:
+        asked = []
+        for each in reading.exercise.asked:
+            if each.quantity.startswith("growth"):
+                symbols = each.in_terms_of or symbols
+                asked.append(each.model_copy(update={"in_terms_of": symbols}))
+            else:
+                asked.append(each)
+        found.append(replace(reading, exercise=reading.exercise.model_copy(update={"asked": tuple(asked)})))
+    return found
 
 
 def _is_task(readings: Sequence[Reading]) -> bool:
@@ -99,7 +121,7 @@ def _read(question: Question) -> Reading:
         asks = replace(asks, wanted=tuple(replace(each, span=(0, 0), weight=0.9) for each in titled.wanted))
     says = settled(text, context)
     givens = find_givens(text, context)
-    base = _base(given for given in givens if given.of != "change")
+    base = _base((*(given for given in givens if given.of != "change"), *_torn_sizes(givens, f"{text}\n{context}")))
     options = tuple(Option(label=each.label, text=each.text) for each in question.options)
     exercise = Exercise(
         label=question.label, title=question.title, text=text, span=question.span, givens=base,
@@ -110,10 +132,19 @@ def _read(question: Question) -> Reading:
     findings = tuple(_unread(asks, asked))
     kept = tuple(each for each in asked if each.confidence >= THRESHOLD)
     confidence = max((each.confidence for each in asked), default=0.0)
-    exercise = exercise.model_copy(update={"asked": kept})
+    exercise = exercise.model_copy(update={"asked": kept, "givens": _with_blank_first(base, kept)})
     if not kept:
         findings = (*findings, Finding("not_understood", {"found": _found(asks, asked)}))
     return Reading(exercise, findings, bool(kept), confidence)
+
+
+def _with_blank_first(givens: tuple[Given, ...], asked: Sequence[Asked]) -> tuple[Given, ...]:
+    """The listing that holds the blank that is asked for comes first."""
+    letters = [each.object for each in asked if each.quantity == "blank" and each.object]
+    if not letters:
+        return givens
+    blank = re.compile(rf"_+\s*\(?{re.escape(letters[0])}\)?\s*_+")
+    return tuple(sorted(givens, key=lambda given: given.role == "listing" and not blank.search(str(given.value))))
 
 
 def _definitions(text: str) -> list[Definition]:
@@ -133,19 +164,29 @@ def _base(givens: Any) -> tuple[Given, ...]:
     return tuple(kept)
 
 
+def _torn_sizes(givens: Sequence[Given], text: str) -> Iterator[Given]:
+    """Sizes whose letter has lost the spaces around it."""
+    for role, pattern in (("batch", r"batch\s?of\s?([bB])\s?sequences"), ("heads", r"\bthe\s?([hH])\s?heads")):
+        match = re.search(pattern, text)
+        if match and not any(given.role == role for given in givens):
+            yield Given(symbol=match[1], role=role)  # pyright: ignore[reportArgumentType]
+
+
 def _asked(
     question: Question, asks: AskedFor, givens: Sequence[Given], exercise: Exercise, says: Settled, options: tuple[Option, ...]
 ) -> list[Asked]:
     """The questions of the record: those that are asked, and those asked again with other givens."""
     found: list[Asked] = []
-    certain = _certainty(asks, givens, question.text[:LONGEST], says)
+    certain = _certainty(asks, givens, f"{question.context}\n{question.text}", says)
     for wanted in asks.wanted:
         changed = tuple(_changed(given) for given in givens if given.of == "change" and _inside(given.span, wanted.clause.span))
         doubt = certain if quantities()[wanted.quantity]["module"] in _ON_FIGURES else 1.0
         doubt *= 0.3 if asks.experiments else 1.0
+        if wanted.quantity.startswith("growth") and exercise.structure.variant in ("mqa", "gqa"):
+            doubt = doubt if exercise.size("heads") is not None else 0.5
         found.append(
             Asked(
-                label=question.label, quantity=wanted.quantity, object=wanted.object, row=_row(wanted, exercise),
+                label=question.label, quantity=wanted.quantity, object=_TORN.sub(r"\1^T \2", wanted.object), row=_row(wanted, exercise),
                 in_terms_of=wanted.in_terms_of, unit=_unit(wanted.unit), options=options if len(asks.wanted) == 1 else (),
                 several=bool(_SEVERAL.search(question.text)), changes=changed,
                 text=re.sub(r"\s+", " ", question.text[slice(*wanted.clause.sentence)]).strip(),
@@ -191,12 +232,16 @@ def _certainty(asks: AskedFor, givens: Sequence[Given], text: str, says: Settled
     certain = 1.0
     for match in _NUMBER.finditer(asks.plain):
         part = match.span()
+        if re.search(r"(?:\^|times|×|sqrt|√|\bx|R|\\mathbb)[\s({]*$", asks.plain[: part[0]][-16:]) or re.match(r"\s*(?:times|×|x\s*\d)", asks.plain[part[1] :]):
+            continue  # a shape, or a root that is written out
         covered = any(start <= part[0] < end or part[0] <= start < part[1] for start, end in known)
         if not covered and not _REFERENCE.search(asks.plain[max(0, part[0] - 14) : part[0]]) and not _aside(asks, part):
             certain *= 0.75 if any(start <= part[0] < end for start, end in asked) else 0.6
     for match in table().complications.finditer(asks.plain):
         if not any(start < match.end() and match.start() < end for start, end in known):
             certain *= 0.5
+    if re.search(r"\bMoEs?\b|\bexperts?\b", text) and not any(given.role == "experts" for given in givens):
+        certain *= 0.5
     return max(certain, 0.1)
 
 

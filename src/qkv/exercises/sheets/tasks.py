@@ -14,7 +14,7 @@ from ..record import Given
 from .arrays import Call, Interpreted, interpret
 from .asked import find_asked
 
-_FENCED = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
+FENCED = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 _RADIUS = re.compile(
     r"radius|i\s*-\s*w\b.{0,60}i\s*\+\s*w\b|(?:both|either|each) sides?|\|\s*i\s*-\s*j\s*\|", re.IGNORECASE | re.DOTALL
 )
@@ -39,8 +39,8 @@ def _data() -> dict[str, Any]:
 
 def read_task(text: str, context: str) -> Task | None:
     """The test that the code of a text prints; None where the text is no such test, or the function is not known."""
-    code = "\n".join(match[1] for match in _FENCED.finditer(text))
-    if not code.strip() or len(_FENCED.sub("", text).strip()) > 40:
+    code = "\n".join(match[1] for match in FENCED.finditer(text))
+    if not code.strip() or len(FENCED.sub("", text).strip()) > 40:
         return None
     found = interpret(code)
     printed = [call for call in found.calls if call.printed]
@@ -63,7 +63,7 @@ def read_task(text: str, context: str) -> Task | None:
 
 
 def _from_words(context: str) -> str:
-    wanted = {each.quantity for each in find_asked(_FENCED.sub("", context)).wanted}
+    wanted = {each.quantity for each in find_asked(FENCED.sub("", context)).wanted}
     named = {"savings"} & wanted or wanted  # the FLOPs behind a saving are steps on the way
     return next(iter(named)) if len(named) == 1 else ""
 
@@ -140,13 +140,13 @@ def _parameter_names(call: Call, context: str) -> list[str]:
         names = [re.split(r"[:=]", each)[0].strip() for each in match[1].split(",")]
         if len(names) >= len(call.arguments) and all(name.isidentifier() for name in names):
             return names
-    named = re.findall(r"(?:^|[\s,;(`])([a-z_]+)\s*=\s*[\d\[]", " ".join(match[1] for match in _FENCED.finditer(context)))
+    named = re.findall(r"(?:^|[\s,;(`])([a-z_]+)\s*=\s*[\d\[]", " ".join(match[1] for match in FENCED.finditer(context)))
     return named if len(named) == len(call.arguments) and len(set(named)) == len(named) else []
 
 
 def _described(context: str) -> list[str]:
     """The roles of a task's arguments in the order in which its text describes them."""
-    for sentence in re.findall(r"\bgiven\b([^.]*)", _FENCED.sub("", context), re.IGNORECASE):
+    for sentence in re.findall(r"\bgiven\b([^.]*)", FENCED.sub("", context), re.IGNORECASE):
         found: dict[int, list[str]] = {}
         for each in _data()["described"]:
             match = re.search(each["when"].replace(" ", r"\s*"), sentence, re.IGNORECASE)
