@@ -199,7 +199,7 @@ def readable_unit(value: Any, dimension: str, *, binary: bool = False) -> str:
     """The unit in which a number of bytes, seconds or operations is easy to read."""
     size = abs(Fraction(str(value)) if isinstance(value, float) else Fraction(value))
     if dimension == "s":
-        times = (("days", 172800), ("h", 7200), ("s", 1), ("ms", Fraction(1, 1000)), ("us", Fraction(1, 10**6)))
+        times = (("h", 7200), ("s", 1), ("ms", Fraction(1, 1000)), ("us", Fraction(1, 10**6)))
         return next((name for name, least in times if size >= least), "ns") if size else "s"
     step, suffix = (1024, "iB") if binary else (1000, "B")
     names = ("B", *(f"{name}{suffix}" for name in (("K" if binary else "k"), "M", "G", "T", "P")))

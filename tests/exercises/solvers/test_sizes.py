@@ -143,6 +143,8 @@ def test_operations_are_those_of_torch() -> None:
     assert found.value == sum(counted.values())
     for phase, times in (("training", 3), ("backward", 2)):
         assert solved("flops", "model", structure={**plain, "phase": phase}, **sizes).value == times * found.value
+    training = {**plain, "phase": "training"}
+    assert solved("flops", "forward pass", structure=training, **sizes).value == found.value
     one = solved("flops", "a layer", structure=plain, **sizes).value
     assert one * L == found.value - counted["logits"]
     assert solved("flops", "per token", structure=plain, **sizes).value == Fraction(found.value, N * B)
@@ -268,3 +270,14 @@ def test_savings() -> None:
 def test_what_is_missing_or_does_not_fit_is_refused(quantity: str, of: str, givens: dict[str, Any], said: str) -> None:
     with pytest.raises(CannotSolve, match=said):
         solved(quantity, of, **givens)
+
+
+def test_windows_and_latent_vectors_in_numbers() -> None:
+    """A window is full from its width on; how a latent prefill is computed is not settled."""
+    pairs = sum(min(token + 1, 5) for token in range(N))
+    sizes = {"layers": L, "width": D, "heads": H, "length": N, "window": 5, "dtype": "bf16"}
+    assert solved("flops", "scores", **sizes).value == 2 * pairs * D * L
+    assert solved("cache_bytes", **sizes).value == 2 * 2 * L * D * 5
+    assert solved("cache_bytes", **{**sizes, "length": 3}).value == 2 * 2 * L * D * 3
+    with pytest.raises(CannotSolve, match="expanded"):
+        solved("flops", "attention", model="deepseek-v3", length=N)

@@ -79,7 +79,7 @@ def _other_parameters(setting: Setting, model: Model, part: str) -> Lines:
     structure, named, whole_model = setting.exercise.structure, setting.is_named, part in ("model", "active")
     others: list[tuple[bool, str, dict[str, Any]]] = [
         (structure.biases is None, "with biases", {"qkv_bias": True, "out_bias": True, "ff_bias": True}),
-        (structure.norm is None and (whole_model or part == "layer"), "with layer norms, two a layer and a final one",
+        (structure.norm is None and (whole_model or part == "layer"), "with two layer norms a layer" + (" and a final one" if whole_model else ""),
          {"norm": "layer", "norms_per_layer": 2, "final_norm": whole_model}),
         (structure.gated is None and part in _WITH_NETWORK, "with a gated network, three matrices", {"gated": True}),
         (structure.tied is None and whole_model, "with the output matrix tied to the embedding", {"tied": True}),
@@ -167,7 +167,8 @@ def _linear_parameters(setting: Setting) -> Answer:
 
 
 def _phase(setting: Setting) -> tuple[int, str]:
-    phase = next((name for name in ("training", "backward") if name in setting.words), setting.exercise.structure.phase)
+    said = [name for name in ("training", "backward", "forward") if name in setting.words]
+    phase = said[0] if said else setting.exercise.structure.phase
     if phase == "training":
         return 3, "forward and backward, 3 times the forward pass"
     return (2, "the backward pass takes twice the forward pass") if phase == "backward" else (1, "")
@@ -201,6 +202,7 @@ def work(setting: Setting, model: Model, part: str, causal: bool) -> tuple[Lines
     new: Any = setting.one("tokens_count") if context is None else context
     sizes = (batch, 1, 0 if context is None else context - 1) if step else (batch, new, 0)
     if model.window is not None:
+        setting.assume("which pairs are counted", "causal ones within the window")
         model, sizes, causal = _in_numbers(setting, model), tuple(evaluated(setting, each) for each in sizes), True
         if any(isinstance(each, Polynomial) for each in sizes):
             raise CannotSolve("missing", needs="numbers for all sizes of a model with windows")
