@@ -138,7 +138,7 @@ def _related(formula: Terms, exercise: Exercise) -> Terms:
 
 
 def _pairs(sizes: dict[str, Terms], exercise: Exercise) -> list[tuple[str, str]]:
-    """Which names never exceed which: heads divide the width, key heads are among the heads; what divides is smaller."""
+    """Which names never exceed which: heads divide the width, key heads are among the heads."""
     divided = [re.fullmatch(r".*=\s*(\w+)\s*/\s*(\w+)\s*", each.text) for each in exercise.definitions]
     name = {letter: next(iter(size))[0][0] for letter, size in sizes.items() if len(size) == 1 and _single(size)}
     order = [("h", "d"), ("g", "h"), ("g", "d"), ("s", "n"), ("s", "m")]
@@ -444,7 +444,8 @@ def _steps(p: Program, total: Terms, text: str, which: str, exercise: Exercise) 
     sign = text.partition("(")[0]
     related = _related(total, exercise)
     kept = leading(related, _pairs(p.sizes, exercise))
-    plain = {powers: factor for powers, factor in related.items() if powers in kept or powers not in leading(related)}
+    # Terms that are left out only because heads are at most the width have no place in a chain of equal classes.
+    plain = {each: by for each, by in related.items() if each in kept or each not in leading({**kept, each: by})}
     sums = f"{sign}({show(plain)})"
     reason = "constants and smaller terms are left out" + ("; heads are at most the width" if plain != related else "")
     chains.append(chain("together", *dict.fromkeys((sums, text)), reason=reason))
