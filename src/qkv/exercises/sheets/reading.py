@@ -132,7 +132,8 @@ def _read(question: Question) -> Reading:
     findings = tuple(_unread(asks, asked))
     kept = tuple(each for each in asked if each.confidence >= THRESHOLD)
     confidence = max((each.confidence for each in asked), default=0.0)
-    exercise = exercise.model_copy(update={"asked": kept, "givens": _with_blank_first(base, kept)})
+    givens_kept = _without_projections(_with_blank_first(base, kept), kept)
+    exercise = exercise.model_copy(update={"asked": kept, "givens": givens_kept})
     if not kept:
         findings = (*findings, Finding("not_understood", {"found": _found(asks, asked)}))
     return Reading(exercise, findings, bool(kept), confidence)
@@ -145,6 +146,15 @@ def _with_blank_first(givens: tuple[Given, ...], asked: Sequence[Asked]) -> tupl
         return givens
     blank = re.compile(rf"_+\s*\(?{re.escape(letters[0])}\)?\s*_+")
     return tuple(sorted(givens, key=lambda given: given.role == "listing" and not blank.search(str(given.value))))
+
+
+def _without_projections(givens: tuple[Given, ...], asked: Sequence[Asked]) -> tuple[Given, ...]:
+    """Without weight matrices whose sizes a growth class may not name: it is asked of attention alone."""
+    terms = {name for each in asked if each.quantity.startswith("growth") for name in each.in_terms_of}
+    weights = [given for given in givens if given.role.endswith("_weight") and given.shape]
+    if not terms or all(str(size) in terms for given in weights for size in given.shape or ()):
+        return givens
+    return tuple(given for given in givens if given not in weights and given.role not in ("tokens", "context"))
 
 
 def _definitions(text: str) -> list[Definition]:
@@ -182,6 +192,8 @@ def _asked(
         changed = tuple(_changed(given) for given in givens if given.of == "change" and _inside(given.span, wanted.clause.span))
         doubt = certain if quantities()[wanted.quantity]["module"] in _ON_FIGURES else 1.0
         doubt *= 0.3 if asks.experiments else 1.0
+        if wanted.quantity == "listing_changes" and any(given.role == "listing" and "___" in str(given.value) for given in givens):
+            doubt = 0.5  # blanks hide what else must change
         if wanted.quantity.startswith("growth") and exercise.structure.variant in ("mqa", "gqa"):
             doubt = doubt if exercise.size("heads") is not None else 0.5
         found.append(
@@ -189,10 +201,11 @@ def _asked(
                 label=question.label, quantity=wanted.quantity, object=_TORN.sub(r"\1^T \2", wanted.object), row=_row(wanted, exercise),
                 in_terms_of=wanted.in_terms_of, unit=_unit(wanted.unit), options=options if len(asks.wanted) == 1 else (),
                 several=bool(_SEVERAL.search(question.text)), changes=changed,
-                text=re.sub(r"\s+", " ", question.text[slice(*wanted.clause.sentence)]).strip(),
+                text=_words(question, wanted),
                 span=question.locate(wanted.clause.span), confidence=round(wanted.weight * doubt, 3),
             )  # fmt: skip
         )
+    found = [each for asked in found for each in _apart(asked, givens)]
     for clause in asks.again:
         changes = tuple(_changed(each) for each in givens if each.of == "change" and _inside(each.span, clause.span))
         if changes:
@@ -200,8 +213,33 @@ def _asked(
     return found
 
 
+def _apart(asked: Asked, givens: Sequence[Given]) -> list[Asked]:
+    """A question that names several objects, as one question for each: every blank of a listing, several shapes."""
+    names: list[str] = []
+    if asked.quantity == "blank" and not asked.object:
+        listings = [str(given.value) for given in givens if given.role == "listing"]
+        names = [match[1] for text in listings[-1:] for match in re.finditer(r"_{2,}\s*\(?([A-Za-z0-9])\)?\s*_{2,}", text)]
+    elif asked.quantity == "shape":
+        pieces = re.split(r"\s*,\s*(?:and\s+)?|\s+and\s+", asked.object)
+        names = pieces if all(re.fullmatch(r"(?:the )?\W*\w{1,8}\W*", piece) for piece in pieces) else []
+    elif asked.quantity == "listing_changes":
+        layer = re.search(r"(\w+)\s*=\s*nn\.Linear\(\s*(?:in_features\s*=\s*)?[^,()]+,\s*(?:out_features\s*=\s*)?([^()]+?)\s*\)", asked.text)
+        if layer and not asked.changes:
+            change = Given(symbol=layer[1], role="out_features", value=layer[2])
+            return [asked.model_copy(update={"changes": (change,)})]
+    if len(names) < 2:
+        return [asked]
+    return [asked.model_copy(update={"object": name.strip()}) for name in dict.fromkeys(names)]
+
+
 def _changed(given: Given) -> Given:
     return given.model_copy(update={"of": ""})
+
+
+def _words(question: Question, wanted: Wanted) -> str:
+    """The sentence that asks; of a change to a listing, all of the question."""
+    sentence = question.text if wanted.quantity == "listing_changes" else question.text[slice(*wanted.clause.sentence)]
+    return re.sub(r"\s+", " ", sentence).strip()
 
 
 def _inside(span: Span | None, outer: Span) -> bool:
@@ -234,10 +272,14 @@ def _certainty(asks: AskedFor, givens: Sequence[Given], text: str, says: Settled
         part = match.span()
         if re.search(r"(?:\^|times|×|sqrt|√|\bx|R|\\mathbb)[\s({]*$", asks.plain[: part[0]][-16:]) or re.match(r"\s*(?:times|×|x\s*\d)", asks.plain[part[1] :]):
             continue  # a shape, or a root that is written out
+        if match.group() == "0" and re.search(r"\bbe\s*$", asks.plain[: part[0]][-6:]):
+            continue
         covered = any(start <= part[0] < end or part[0] <= start < part[1] for start, end in known)
         if not covered and not _REFERENCE.search(asks.plain[max(0, part[0] - 14) : part[0]]) and not _aside(asks, part):
             certain *= 0.75 if any(start <= part[0] < end for start, end in asked) else 0.6
     for match in table().complications.finditer(asks.plain):
+        if re.search(r"\b(?:no|without|ignor\w+|not|neglect\w*)\s+(?:any\s+|the\s+|use\s+)*$", asks.plain[: match.start()][-24:]):
+            continue
         if not any(start < match.end() and match.start() < end for start, end in known):
             certain *= 0.5
     if re.search(r"\bMoEs?\b|\bexperts?\b", text) and not any(given.role == "experts" for given in givens):
@@ -290,15 +332,20 @@ def _read_test(question: Question, task: Task) -> Reading:
     conventions = says.as_conventions()
     if task.decimals is not None:
         conventions |= settled(f"Round to {task.decimals} decimals.").as_conventions()
+    givens, findings = task.givens, ()
+    if quantities()[task.quantity]["module"] == "norms" and not any(given.role == "epsilon" for given in givens):
+        # The functions of every library add 1e-5 where a call does not say.
+        givens = (*givens, Given(symbol="epsilon", role="epsilon", value="1e-5"))
+        findings = (Finding("assumed", {"convention": "epsilon", "value": "1e-5, the usual default of a function,"}),)
     confidence = 0.9 if task.understood else 0.3
     asked = Asked(label=question.label, quantity=task.quantity, text=question.title, span=question.span, confidence=confidence)
     exercise = Exercise(
-        label=question.label, title=question.title, text=question.text, span=question.span, givens=task.givens,
+        label=question.label, title=question.title, text=question.text, span=question.span, givens=givens,
         definitions=_definitions(question.context), structure=structure, conventions=conventions,
         asked=(asked,) if task.understood else (),
     )  # fmt: skip
     words = f"{task.quantity.replace('_', ' ')} of a call with an argument that was not understood"
-    findings = () if task.understood else (Finding("not_understood", {"found": words}),)
+    findings = findings if task.understood else (Finding("not_understood", {"found": words}),)
     return Reading(exercise, findings, task.understood, confidence)
 
 
