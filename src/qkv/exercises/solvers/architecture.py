@@ -13,19 +13,10 @@ from ...cost.architecture import Latent, Model, model_named
 from ...cost.polynomial import Polynomial, whole
 from ...derivation import Derivation, Step, chain
 from ...errors import QkvError
+from .. import units
 from ..findings import CannotSolve, Finding
 from ..record import Asked, Exercise
 from ..solving import Also, Answer
-from ..units import (
-    DIMENSIONS,
-    element_bytes,
-    factor,
-    is_binary,
-    number_text,
-    quantity,
-    readable_unit,
-    with_unit,
-)
 
 DATA = tomllib.loads(files("qkv.exercises").joinpath("sizes.toml").read_text(encoding="utf-8"))
 LETTERS, FIELDS = DATA["letters"], DATA["fields"]
@@ -76,7 +67,7 @@ class Setting:
             return None
         unit = given.unit if given is not None and given.value == stated else ""
         try:
-            number = quantity(stated, unit, DIMENSIONS.get(role, ""), binary=is_binary(self.exercise))
+            number = units.quantity(stated, unit, units.DIMENSIONS.get(role, ""), binary=units.is_binary(self.exercise))
         except CannotSolve:
             if not isinstance(stated, str) or (re.match(r"\s*[\d.]", stated) and not self._is_formula(stated)):
                 raise
@@ -157,9 +148,9 @@ class Setting:
         own = [given for given in formats if what[:5] in given.of.lower() or (what == "cache" and given.of[:2] == "KV")]
         stated = self.exercise.convention("bytes_per_element")
         if stated is not None and not own:
-            return element_bytes(stated)
+            return units.element_bytes(stated)
         for given in own or [given for given in formats if not given.of]:
-            return element_bytes(given.value if given.value is not None else given.unit or given.symbol)
+            return units.element_bytes(given.value if given.value is not None else given.unit or given.symbol)
         self.assume("the format of numbers", "16 bits, 2 bytes,")
         return 2
 
@@ -360,15 +351,15 @@ def written(setting: Setting, value: Any, dimension: str) -> tuple[str, str, lis
     if isinstance(value, Polynomial):
         return str(value), {"B": "bytes", "s": "s"}.get(dimension, ""), []
     if unit in ("%", "percent"):
-        return f"{number_text(whole(Fraction(value) * 100), digits)}%", "%", []
+        return f"{units.number_text(whole(Fraction(value) * 100), digits)}%", "%", []
     if dimension in ("", "FLOP") and (not unit or dimension == "" or re.fullmatch(r"\w+illion", unit)):
         # "billion" is written out, which every reader of numbers accepts.
-        factor(unit, dimension)
-        return number_text(value, digits), unit, []
-    binary = is_binary(setting.exercise)
-    chosen = unit or readable_unit(value, dimension, binary=binary)
-    text = with_unit(value, chosen, dimension, digits)
+        units.factor(unit, dimension)
+        return units.number_text(value, digits), unit, []
+    binary = units.is_binary(setting.exercise)
+    chosen = unit or units.readable_unit(value, dimension, binary=binary)
+    text = units.with_unit(value, chosen, dimension, digits)
     if dimension == "B" and re.fullmatch("[kKMGTP]B", chosen) and not (unit and setting.exercise.said("byte_unit")):
         other = f"{chosen[0].upper()}iB"
-        return text, chosen, [Also(with_unit(value, other, "B", digits), value, f"in {other}, powers of 1024")]
+        return text, chosen, [Also(units.with_unit(value, other, "B", digits), value, f"in {other}, powers of 1024")]
     return text, chosen, []

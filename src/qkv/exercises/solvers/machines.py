@@ -17,22 +17,8 @@ from ..findings import CannotSolve
 from ..record import Asked, Exercise
 from ..solving import Also, Answer, solver
 from ..units import amount, chips, format_of, is_binary, quantity
+from . import sizes
 from .architecture import Lines, Setting, answer, evaluated, steps, total
-from .sizes import (
-    OPERATIONS,
-    by_parameters,
-    cache_of,
-    counted_flops,
-    decodes,
-    is_causal,
-    parameters_of,
-    part_of,
-    sized_model,
-    training_lines,
-    training_work,
-    weights_of,
-    work,
-)
 
 _USUAL = {
     "a100": "a100-80gb",
@@ -140,18 +126,18 @@ def _held(setting: Setting) -> Any:
     if setting.has("bytes"):
         return setting.need("bytes")
     if not setting.has("length") and not setting.has("keys_length"):
-        return weights_of(setting)
-    if by_parameters(setting) and not setting.is_named:
+        return sizes.weights_of(setting)
+    if sizes.by_parameters(setting) and not setting.is_named:
         setting.assume("the sizes of the cache", "the weights alone")
-        return weights_of(setting)
-    return weights_of(setting) + cache_of(setting, token=False)
+        return sizes.weights_of(setting)
+    return sizes.weights_of(setting) + sizes.cache_of(setting, token=False)
 
 
 def _step_parts(setting: Setting, machine: Machine) -> Lines:
     """Seconds that a decode step reads, and that it computes where the rate is known."""
     parts: Lines = [("reading", machine.reading(_held(setting)))]
     if machine.figure("rate") is not None:
-        made = 2 * parameters_of(setting, active=True) * setting.one("batch")
+        made = 2 * sizes.parameters_of(setting, active=True) * setting.one("batch")
         parts.append(("computing", machine.computing(made)))
     return parts
 
@@ -161,7 +147,7 @@ def _time_parts(setting: Setting, machine: Machine) -> Lines:
     if re.search(r"train|epoch", words) or (not words and setting.has("training_tokens")) or phase == "training":
         if setting.exercise.given("utilisation") is None and setting.exercise.convention("utilisation") is None:
             setting.assume("the utilisation", "all of the machine's rate")
-        return [("training", machine.computing(training_work(setting)[0]))]
+        return [("training", machine.computing(sizes.training_work(setting)[0]))]
     if re.search(r"commun|transfer|send|all-?(gather|reduce)|link", words):
         return [("sending", setting.need("bytes") / machine.need("link"))]
     parts: Lines = []
@@ -172,12 +158,12 @@ def _time_parts(setting: Setting, machine: Machine) -> Lines:
     if parts:
         return parts
     if re.search(r"weight|parameter|load|read", words) and "cache" not in words:
-        return [("reading", machine.reading(weights_of(setting)))]
+        return [("reading", machine.reading(sizes.weights_of(setting)))]
     if "cache" in words and not re.search(r"step|token", words):
-        return [("reading", machine.reading(cache_of(setting, token=False)))]
+        return [("reading", machine.reading(sizes.cache_of(setting, token=False)))]
     if re.search(r"prefill|forward|prompt|first token|comput", words) or (phase in ("prefill", "forward")):
         return [("computing", machine.computing(_prefill(setting)))]
-    if words and not decodes(setting) and not re.search(r"step|token|latency|infer", words):
+    if words and not sizes.decodes(setting) and not re.search(r"step|token|latency|infer", words):
         raise CannotSolve("not_understood", found=f"the time of {setting.asked.object}")
     return _step_parts(setting, machine)
 
@@ -185,9 +171,9 @@ def _time_parts(setting: Setting, machine: Machine) -> Lines:
 def _prefill(setting: Setting) -> Any:
     """Operations of a forward pass over the length and batch: counted, or 2 for each parameter and token."""
     length = setting.need("length", "tokens_count")
-    if by_parameters(setting) and not setting.is_named:
-        return 2 * parameters_of(setting, active=True) * length * setting.one("batch")
-    return total(counted_flops(setting, "model", 1, 2)[0])
+    if sizes.by_parameters(setting) and not setting.is_named:
+        return 2 * sizes.parameters_of(setting, active=True) * length * setting.one("batch")
+    return total(sizes.counted_flops(setting, "model", 1, 2)[0])
 
 
 def _joined(setting: Setting, parts: Lines) -> tuple[Any, Lines, Derivation | None]:
@@ -221,7 +207,7 @@ def throughput(exercise: Exercise, asked: Asked) -> Answer:
         tokens = setting.need("tokens_count", "training_tokens") if not setting.has("batch") else setting.one("batch")
         found = (setting.size("tokens_count") or tokens) / setting.need("seconds")
     elif phase in ("training", "prefill") or re.search("train|prefill|prompt", setting.words):
-        each = (6 if phase == "training" or "train" in setting.words else 2) * parameters_of(setting, active=True)
+        each = (6 if phase == "training" or "train" in setting.words else 2) * sizes.parameters_of(setting, active=True)
         found = machine.need("rate") * machine.chips * machine.utilisation / each
     else:
         step, _, before = _joined(setting, _step_parts(setting, machine))
@@ -262,11 +248,11 @@ def fits(exercise: Exercise, asked: Asked) -> Answer:
             setting.assume("the batch", "one sequence")
     else:
         return _whether(setting, machine)
-    spare = machine.memory - weights_of(setting)
+    spare = machine.memory - sizes.weights_of(setting)
     if not isinstance(left := evaluated(setting, spare), Polynomial) and left < 0:
         raise CannotSolve("misfit", what="the model", why="its weights alone are larger than the memory")
     left_over = Polynomial.of(setting.short("bytes", spare))
-    return _whole(setting, left_over / (cache_of(setting, token=True) * by), f"largest {wanted}", floor)
+    return _whole(setting, left_over / (sizes.cache_of(setting, token=True) * by), f"largest {wanted}", floor)
 
 
 def _whether(setting: Setting, machine: Machine) -> Answer:
@@ -282,9 +268,9 @@ def chips_needed(exercise: Exercise, asked: Asked) -> Answer:
     """The smallest number of chips whose memory holds weights, caches or training."""
     setting = Setting(exercise, asked)
     if re.search("train|optimi", setting.words):
-        size = total(training_lines(setting)[0])
+        size = total(sizes.training_lines(setting)[0])
     elif re.search(r"weight|parameter|model", setting.words) and not setting.has("bytes"):
-        size = weights_of(setting)
+        size = sizes.weights_of(setting)
     else:
         size = _held(setting)
     result = _whole(setting, setting.short("bytes", size) / Machine.of(setting).need("memory"), "chips", ceil)
@@ -337,11 +323,13 @@ def _side(setting: Setting, text: str) -> Any:
     if not setting.has("length"):
         setting.named("length")
     if "cache" in words:
-        return cache_of(setting, token=True) * setting.need("length") * setting.one("batch")
+        return sizes.cache_of(setting, token=True) * setting.need("length") * setting.one("batch")
     if "weights" in words:
-        return weights_of(setting)
-    part = part_of(text, OPERATIONS)
-    return total(work(setting, sized_model(setting, part), part, bool(is_causal(setting.exercise)))[0])
+        return sizes.weights_of(setting)
+    part = sizes.part_of(text, sizes.OPERATIONS)
+    return total(
+        sizes.work(setting, sizes.sized_model(setting, part), part, bool(sizes.is_causal(setting.exercise)))[0]
+    )
 
 
 def _solved(difference: Polynomial, name: str) -> Polynomial | None:
@@ -361,10 +349,10 @@ def utilisation(exercise: Exercise, asked: Asked) -> Answer:
     setting = Setting(exercise, asked)
     machine = Machine.of(setting)
     if setting.has("flops") or setting.has("training_tokens"):
-        made = training_work(setting)[0]
+        made = sizes.training_work(setting)[0]
     else:
         training = exercise.structure.phase in (None, "training") and not re.search("infer|decod|serv", setting.words)
-        made = (6 if training else 2) * parameters_of(setting, active=True) * setting.need("tokens_count")
+        made = (6 if training else 2) * sizes.parameters_of(setting, active=True) * setting.need("tokens_count")
         setting.note("6 operations for each parameter and token" if training else "2 operations for each parameter")
     return answer(setting, made / (setting.need("seconds") * machine.need("rate") * machine.chips), "utilisation")
 

@@ -79,7 +79,8 @@ def _other_parameters(setting: Setting, model: Model, part: str) -> Lines:
     structure, named, whole_model = setting.exercise.structure, setting.is_named, part in ("model", "active")
     others: list[tuple[bool, str, dict[str, Any]]] = [
         (structure.biases is None, "with biases", {"qkv_bias": True, "out_bias": True, "ff_bias": True}),
-        (structure.norm is None and (whole_model or part == "layer"), "with two layer norms a layer" + (" and a final one" if whole_model else ""),
+        (structure.norm is None and (whole_model or part == "layer"),
+         "with two layer norms a layer and a final one" if whole_model else "with two layer norms",
          {"norm": "layer", "norms_per_layer": 2, "final_norm": whole_model}),
         (structure.gated is None and part in _WITH_NETWORK, "with a gated network, three matrices", {"gated": True}),
         (structure.tied is None and whole_model, "with the output matrix tied to the embedding", {"tied": True}),
