@@ -21,16 +21,11 @@ from .solving import Also, Answer, answer
 MOST_MISTAKES = 200  # known mistakes that are tried where a question names none
 
 JUDGES: dict[str, Judge] = {
-    "number": judge_value,
-    "formula": judge_value,
-    "class": judge_value,
-    "vector": judge_array,
-    "matrix": judge_array,
-    "tensor": judge_array,
+    **dict.fromkeys(("number", "formula", "class"), judge_value),
+    **dict.fromkeys(("vector", "matrix", "tensor"), judge_array),
+    **dict.fromkeys(("blank", "code"), judge_blank),
     "shape": judge_shape,
     "choice": judge_choice,
-    "blank": judge_blank,
-    "code": judge_blank,
     "proof": judge_proof,
 }
 
@@ -79,8 +74,8 @@ def judge(gold: Answer, text: str, context: Context) -> Outcome:
     """An answer by its form; several objects piece by piece, a matrix also by its rows."""
     if gold.items:
         whole = gold.items.get("output") if context.asked.quantity == "argmax" else None
-        alone = judge(whole, text, context) if whole is not None else unread("missing_piece", name="output")
-        return alone if alone else judge_items(gold.items, text, context, judge)
+        alone = None if whole is None else judge(whole, text, context)
+        return alone or judge_items(gold.items, text, context, judge)
     if not context.name and (named := entries_named(gold, text, context)):
         return judge_items(named, text, context, judge)
     outcome = JUDGES.get(gold.form, judge_value)(gold, text, context)

@@ -66,10 +66,8 @@ class Outcome:
         said = [finding.words(spoilers=spoilers) for finding in self.findings]
         faults = {name: item for name, item in self.items.items() if not item}
         said += [f"{name}: {item.words(spoilers=spoilers)}" for name, item in faults.items()]
-        for name in self.mistakes:
-            mistake = known_mistakes().get(name)
-            if mistake is not None:
-                said.append(f"{mistake.believed}: {mistake.right}" if spoilers else mistake.question)
+        known = [known_mistakes()[name] for name in self.mistakes if name in known_mistakes()]
+        said += [f"{each.believed}: {each.right}" if spoilers else each.question for each in known]
         return "; ".join(dict.fromkeys(said)) or Finding("right").words(spoilers=spoilers)
 
     def as_dict(self, *, spoilers: bool = True) -> dict[str, Any]:
@@ -83,18 +81,15 @@ class Outcome:
             "right": bool(self),
             "words": self.words(spoilers=spoilers),
             "findings": findings,
-            "mistakes": [{"name": name, **_told(name, spoilers)} for name in self.mistakes],
+            "mistakes": [
+                {"name": name, **(asdict(known) if spoilers else {"question": known.question})}
+                for name, known in known_mistakes().items()
+                if name in self.mistakes
+            ],
             "condition": self.condition if spoilers else None,
             "verdict": self.verdict.as_dict() if spoilers and self.verdict is not None else None,
             "items": {name: item.as_dict(spoilers=spoilers) for name, item in self.items.items()},
         }
-
-
-def _told(name: str, spoilers: bool) -> dict[str, str]:
-    known = known_mistakes().get(name)
-    if known is None:
-        return {}
-    return asdict(known) if spoilers else {"question": known.question}
 
 
 def unread(code: str, **data: Any) -> Outcome:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -27,17 +28,16 @@ class Proposition:
 
     id: str
     statement: str = ""
-    states: tuple[str, ...] = ()
-    negates: tuple[str, ...] = ()
+    states: Sequence[str] = ()
+    negates: Sequence[str] = ()
     required: bool = True
     mistake: str = ""
 
     def found(self, sentences: tuple[str, ...]) -> bool:
         """Whether a sentence states it and none denies it."""
-        if any(_says(pattern, sentence) for pattern in self.negates for sentence in sentences):
-            return False
-        said = [_says(pattern, sentence) for pattern in self.states for sentence in sentences]
-        return True in said and not any(_denies(pattern, sentence) for pattern in self.states for sentence in sentences)
+        denied = {each for pattern in self.states for sentence in sentences for each in _denials(pattern, sentence)}
+        opposite = {each for pattern in self.negates for sentence in sentences for each in _denials(pattern, sentence)}
+        return denied == {False} and False not in opposite
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,7 @@ def rubric(name: str) -> Rubric:
         raise CannotSolve("no_rubric")
     text = files("qkv.exercises").joinpath("rubrics", f"{slug}.toml").read_text(encoding="utf-8")
     data: dict[str, list[dict[str, Any]]] = tomllib.loads(text)
-    made = {kind: tuple(_proposition(entry) for entry in data.get(kind, ())) for kind in ("proposition", "against")}
-    return Rubric(made["proposition"], made["against"])
-
-
-def _proposition(entry: dict[str, Any]) -> Proposition:
-    lists: dict[str, Any] = {name: tuple(entry.get(name, ())) for name in ("states", "negates")}
-    return Proposition(**{**entry, **lists})
+    return Rubric(*(tuple(Proposition(**entry) for entry in data.get(kind, ())) for kind in ("proposition", "against")))
 
 
 def chosen(quantity: str, *texts: str) -> str:
@@ -136,15 +130,7 @@ def _compiled(pattern: str) -> tuple[re.Pattern[str], bool]:
     return re.compile(rf"(?<!\w)(?:{body})", re.IGNORECASE), negative
 
 
-def _says(pattern: str, sentence: str) -> bool:
-    return any(not denied for denied in _matches(pattern, sentence))
-
-
-def _denies(pattern: str, sentence: str) -> bool:
-    return any(_matches(pattern, sentence))
-
-
-def _matches(pattern: str, sentence: str) -> list[bool]:
+def _denials(pattern: str, sentence: str) -> list[bool]:
     """For each place where a pattern fits, whether the words around it deny it."""
     expression, negative = _compiled(pattern)
     prose = phrases()["prose"]

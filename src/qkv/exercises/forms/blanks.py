@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import permutations
 
-from ...maths import compare
+from ...maths import Verdict, compare
 from ..findings import Finding
 from ..outcome import Outcome, right, unread, wrong
 from ..solving import Answer
@@ -26,36 +25,33 @@ def judge_blank(answer: Answer, text: str, context: Context) -> Outcome:
     if isinstance(found, Finding):
         return Outcome("unread", (found,))
     code = re.sub(r"^\s*\w+\s*=\s*(?!=)", "", found).strip(" ;`")
-    golds = [answer.text, *(other.text for other in answer.also)]
-    if squeezed(code) in {squeezed(gold) for gold in golds}:
-        return right()
-    offered = [
-        option for option in context.asked.options if squeezed(code) in (squeezed(option.text), squeezed(option.label))
-    ]
-    if offered and squeezed(offered[0].text) in {squeezed(gold) for gold in golds}:
-        return right()
-    outcomes = [_judged(_as_gold(answer, gold), offered[0].text if offered else code, context) for gold in golds]
-    best = min(outcomes, key=lambda outcome: ("right", "conditional", "unread", "wrong").index(outcome.kind))
-    return wrong("different", given=code, right=answer.text) if offered and best.kind == "unread" else best
-
-
-def _as_gold(answer: Answer, text: str) -> Answer:
-    return replace(answer, text=text, also=())
+    options = {squeezed(name): option.text for option in context.asked.options for name in (option.label, option.text)}
+    offered = options.get(squeezed(code), "")
+    outcome = _judged(answer, offered or code, context)
+    return wrong("different", given=code, right=answer.text) if offered and outcome.kind == "unread" else outcome
 
 
 def _judged(answer: Answer, code: str, context: Context) -> Outcome:
     gold = answer.text
+    if squeezed(code) == squeezed(gold):
+        return right()
     if "->" in gold:
         return _judge_einsum(gold, code)
-    if gold[:1] in "[(" or re.match(r"torch\.Size", gold):
+    if gold[:1] in "[(" or gold.startswith("torch.Size"):
         return judge_shape(answer, code, context)
     one, two = _CALL.fullmatch(gold), _CALL.fullmatch(code)
     if one and two:
         return _judge_call(one, two, answer, context)
-    if one or two or context.asked.form == "code":
-        return unread("code", given=code)
+    verdict = _compared(gold, code, answer, context)
+    return unread("code", given=code) if one or two or verdict is None else from_verdict(verdict, answer, code)
+
+
+def _compared(gold: str, code: str, answer: Answer, context: Context) -> Verdict | None:
+    """The verdict on an expression; None where another name may stand for the same size."""
     verdict = compare(gold, code, context.symbols(answer))
-    return from_verdict(verdict, answer, code) if not verdict.renaming else unread("undeclared", given=code)
+    names = [set(re.findall(r"[A-Za-z_]\w*", each)) for each in (gold, code)]
+    unsure = verdict.kind == "different" and not answer.symbols and names[0] != names[1]
+    return None if verdict.renaming or unsure or context.asked.form == "code" else verdict
 
 
 def _judge_call(gold: re.Match[str], given: re.Match[str], answer: Answer, context: Context) -> Outcome:
@@ -68,11 +64,11 @@ def _judge_call(gold: re.Match[str], given: re.Match[str], answer: Answer, conte
     for name, wanted in arguments.items():
         if squeezed(wanted) == squeezed(others[name]):
             continue
-        verdict = compare(wanted, others[name], context.symbols(answer))
+        verdict = _compared(wanted, others[name], answer, context)
+        if verdict is None or verdict.kind not in ("equal", "different"):
+            return unread("code", given=given[0])
         if verdict.kind == "different":
             return wrong("argument", name=name, given=others[name], right=wanted)
-        if verdict.kind != "equal":
-            return unread("code", given=given[0])
     return right()
 
 

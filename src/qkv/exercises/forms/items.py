@@ -27,27 +27,20 @@ def judge_items(items: Mapping[str, Answer], text: str, context: Context, judge:
     found = pieces(items, plain, context)
     if not found:
         return unread("no_pieces", names=", ".join(items))
-    outcomes = {}
-    for name, item in items.items():
-        given = found.get(name)
-        if given is None:
-            outcomes[name] = unread("missing_piece", name=name)
-        elif isinstance(given, dict):
-            rows = rows_of(name, item, context)
-            one = replace(context, name=name)
-            outcomes[name] = joined(
-                {
-                    row: judge(rows[row], given[row], one) if row in given else unread("missing_piece", name=row)
-                    for row in rows
-                }
-            )
-        else:
-            outcomes[name] = judge(item, given, replace(context, name=name))
+    outcomes = {name: _judged(name, item, found.get(name), context, judge) for name, item in items.items()}
     # For argmax attention the output is the answer; the index and the scores are steps to it.
-    optional = (
-        frozenset(items) - {"output"} if "output" in items and context.asked.quantity == "argmax" else frozenset()
-    )
-    return joined(outcomes, optional)
+    steps = frozenset(items) - {"output"} if context.asked.quantity == "argmax" else frozenset()
+    return joined(outcomes, steps)
+
+
+def _judged(name: str, item: Answer, given: str | dict[str, str] | None, context: Context, judge: Judge) -> Outcome:
+    """One piece, or the rows that were found of it."""
+    if given is None:
+        return unread("missing_piece", name=name)
+    if isinstance(given, str):
+        return judge(item, given, replace(context, name=name))
+    rows = rows_of(name, item, context)
+    return joined({row: _judged(row, rows[row], given.get(row), context, judge) for row in rows})
 
 
 def pieces(items: Mapping[str, Answer], text: str, context: Context) -> dict[str, str | dict[str, str]]:
@@ -85,8 +78,6 @@ def pieces(items: Mapping[str, Answer], text: str, context: Context) -> dict[str
 
 def _in_order(items: Mapping[str, Answer], text: str) -> list[str]:
     """As many pieces as there are names: lines, semicolons, commas, or the entries of one list."""
-    if doubted(text) is not None:
-        return []
     text = trimmed(text)
     _, tied, end = text.rpartition("=")
     cells: Cells | None = cells_of(end.strip() if tied and text.lstrip()[:1] == "(" else text) or bare_cells(text)
@@ -101,32 +92,36 @@ def _in_order(items: Mapping[str, Answer], text: str) -> list[str]:
 
 def rows_of(name: str, item: Answer, context: Context) -> dict[str, Answer]:
     """The rows of a matrix by their names: q_1, q_2 of Q."""
-    cells = cells_of(item.text) if item.form in ("matrix", "tensor") and re.fullmatch(r"[A-Za-z]'?", name) else None
-    if not isinstance(cells, list) or len(cells) > 100 or not all(isinstance(row, list) for row in cells):
-        return {}
-    base, value = int(context.exercise.convention("index_base", 1)), item.value
-    values = value if isinstance(value, list | tuple) and len(value) == len(cells) else [None] * len(cells)
-    return {
-        f"{name.lower()}_{place + base}": replace(item, text=written(row), value=each, form="vector", also=())
-        for place, (row, each) in enumerate(zip(cells, values, strict=True))
-    }
+    matrix = item.form in ("matrix", "tensor") and re.fullmatch(r"[A-Za-z]'?", name) is not None
+    return _parts(name.lower() + "_", item, context, "vector") if matrix else {}
 
 
 def entries_named(answer: Answer, text: str, context: Context) -> dict[str, Answer]:
     """The entries of a vector by the names that a text gives them, "z_{3,1} = 2"; none where it does not."""
-    cells = cells_of(answer.text) if answer.form == "vector" and not context.asked.object else None
-    if not isinstance(cells, list) or not all(isinstance(cell, str) for cell in cells):
+    if answer.form != "vector" or context.asked.object:
         return {}
     row = "" if context.asked.row is None else str(context.asked.row)
     of_row = rf"{row}[,\s]*" if row else ""
     label = rf"(?<![A-Za-z\\_^])([a-z])\s*_?\s*\{{?\s*{of_row}\d\s*\}}?\s*=(?!\s*[\[(\\])"
     letters = set(re.findall(label, plain_text(text)))
-    base = int(context.exercise.convention("index_base", 1))
-    values = answer.value if isinstance(answer.value, list | tuple) and len(answer.value) == len(cells) else cells
+    return _parts(f"{letters.pop()}_{row}", answer, context, "number") if len(letters) == 1 else {}
+
+
+def _parts(stem: str, item: Answer, context: Context, form: str) -> dict[str, Answer]:
+    """The rows or entries of an array, with names counted from the index base."""
+    cells, value = cells_of(item.text), item.value
+    if (
+        not isinstance(cells, list)
+        or len(cells) > 100
+        or any(isinstance(each, str) != (form == "number") for each in cells)
+    ):
+        return {}
+    values = value if isinstance(value, list | tuple) and len(value) == len(cells) else [None] * len(cells)
     return {
-        f"{letter}_{row}{place}": Answer(cell, value)
-        for letter in (letters if len(letters) == 1 else ())
-        for place, (cell, value) in enumerate(zip(cells, values, strict=True), base)
+        f"{stem}{place}": replace(item, text=written(cell), value=each, form=form, also=())
+        for place, (cell, each) in enumerate(
+            zip(cells, values, strict=True), context.exercise.convention("index_base", 1)
+        )
     }
 
 

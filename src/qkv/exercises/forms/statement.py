@@ -22,7 +22,7 @@ _MARKS = re.compile(
 _SPACES = re.compile(
     r"(?<!\\)\\(?:[,;:! ]|q?quad(?![A-Za-z])|left(?![A-Za-z])|right(?![A-Za-z])|[bB]igg?[lr]?(?![A-Za-z]))|~"
 )
-_ALIGNED = re.compile(r"\\(?:begin|end)\s*\{(?:align|aligned|gather|gathered|equation|split|eqnarray)\*?\}")
+ALIGNED = re.compile(r"\\(?:begin|end)\s*\{(?:align|aligned|gather|gathered|equation|split|eqnarray)\*?\}")
 _BOLD = re.compile(
     r"\\(?:mathbf|boldsymbol|bm|vec|mathit|pmb)(?![A-Za-z])\s*(?:\{([^{}]*[^{}\d\s][^{}]*)\}|(\\[A-Za-z]+|[A-Za-z]))"
 )
@@ -33,8 +33,6 @@ _PART = re.compile(
 _ANSWER = re.compile(r"(?:^|[\n.;]\s*)\W*(?:(?:final|my|the)\s+)*answer\s*(?:\([a-h]\))?\s*[:=]\s*", re.IGNORECASE)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _SMALL = str.maketrans({**{sign: f"_{digit}" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")}, "ᵢ": "_i", "ⱼ": "_j"})
-
-
 _SHAPES = {
     "lead_ins": r"\s*(?:{})\s*",
     "tails": r"(?:{})\s*$",
@@ -78,21 +76,14 @@ def stated(text: str) -> str | Finding:
     if len(text) > LONGEST:
         return Finding("too_long", {"size": len(text), "most": LONGEST})
     text = plain_text(text)
-    for found in (_boxed(text), _after_marker(text)):
-        if isinstance(found, Finding):
-            return found
-        if found is not None:
-            text = found
-            break
-    if (doubt := doubted(text)) is not None:
-        return doubt
-    return trimmed(text) or Finding("no_answer")
+    marked = _boxed(text) or _after_marker(text) or text
+    return marked if isinstance(marked, Finding) else doubted(marked) or trimmed(marked) or Finding("no_answer")
 
 
 def trimmed(text: str) -> str:
     """A text without marks, without the part's letter, and without phrases before and behind."""
     text = re.sub(r"\*\*([^*\n]+)\*\*", r"\1", text)
-    text = _ALIGNED.sub(" ", text.replace("&", " ")) if _ALIGNED.search(text) else text
+    text = ALIGNED.sub(" ", text.replace("&", " ")) if ALIGNED.search(text) else text
     text = _SPACES.sub(" ", _MARKS.sub(" ", text))
     text = _PART.sub("", text.strip())
     before = None
@@ -122,29 +113,23 @@ def alternatives(text: str) -> list[str]:
 
 
 def _boxed(text: str) -> str | Finding | None:
-    boxes, places = [], []
-    for opened in _BOX.finditer(text):
-        end = closing(text, opened.end() - 1)
-        if end < 0:
-            return Finding("torn")
-        boxes.append(text[opened.end() : end].strip())
-        places.append(opened.start())
-    if not boxes:
-        return None
-    if len({squeezed(box) for box in boxes}) > 1:
-        return Finding("several", {"count": len(boxes)})
-    return doubted(re.split(r"[.;\n]", text[: places[-1]])[-1]) or boxes[-1]
+    """What stands in the last box; the clause before it must not doubt it."""
+    spans = [(opened.start(), opened.end(), closing(text, opened.end() - 1)) for opened in _BOX.finditer(text)]
+    if any(end < 0 for _, _, end in spans):
+        return Finding("torn")
+    doubt = doubted(re.split(r"[.;\n]", text[: spans[-1][0]])[-1]) if spans else None
+    return doubt or _only([text[start:end].strip() for _, start, end in spans])
 
 
 def _after_marker(text: str) -> str | Finding | None:
-    marks = list(_ANSWER.finditer(text))
-    if not marks:
-        return None
-    ends = [*(mark.start() for mark in marks[1:]), len(text)]
-    found = [text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)]
+    """What stands behind "Answer:"."""
+    return _only([each.strip() for each in _ANSWER.split(text)[1:]])
+
+
+def _only(found: list[str]) -> str | Finding | None:
     if len({squeezed(trimmed(each)) for each in found}) > 1:
         return Finding("several", {"count": len(found)})
-    return found[-1]
+    return found[-1] if found else None
 
 
 def closing(text: str, start: int) -> int:
