@@ -33,6 +33,8 @@ _PAGE = re.compile(
 )
 _PAGE_NUMBER = re.compile(r"(?:page[ ]+)?\d{1,4}(?:[ ]*(?:of|/)[ ]*\d{1,4})?|[-–—][ ]*\d{1,4}[ ]*[-–—]", re.IGNORECASE)
 _LINE = re.compile(r"[^\n]*\S[^\n]*")
+_PAGED = re.compile(r"^\d{1,4}\b|\d{1,4}$|\d{1,4}(?=[ ]*(?:of|/)[ ]*\d{1,4}$)")  # where a line has its page number
+_LABEL = re.compile(r"(?:question|problem|exercise|task|part|test|q)\b.{0,25}$", re.IGNORECASE)
 _EDGE_LINES = 3
 _HYPHENATED = re.compile(r"(?<![^\W\d_])([^\W\d_]{2,})-\n[ ]*(?=[a-zà-ÿ]{2})")
 # First halves of words that keep their hyphen.
@@ -92,13 +94,13 @@ def _without_furniture(draft: Draft) -> bool:
     for start, stop in zip(starts, stops, strict=True):
         lines = [at.span() for at in _LINE.finditer(draft.text, start, stop)]
         chosen = dict.fromkeys((*lines[:_EDGE_LINES], *lines[-_EDGE_LINES:]))
-        edges.append([(begin, end, re.sub(r"\d+", "#", draft.text[begin:end].strip())) for begin, end in chosen])
+        edges.append([(begin, end, _PAGED.sub("#", draft.text[begin:end].strip())) for begin, end in chosen])
     pages = [page for page in edges if page]
     counts = Counter(key for page in pages for key in {key for *_, key in page})
     changes = [(start, stop, "") for start, stop in breaks]
     for page in pages:
         for begin, end, key in page:
-            repeated = len(key) > 5 and counts[key] > 1 and 2 * counts[key] >= len(pages)
+            repeated = len(key) > 5 and counts[key] > 1 and 2 * counts[key] >= len(pages) and not _LABEL.match(key)
             number = (begin, end) == page[-1][:2] and _PAGE_NUMBER.fullmatch(draft.text[begin:end].strip())
             if repeated or (number and counts[key] > 1):
                 changes.append((begin, end, ""))

@@ -67,8 +67,14 @@ class Draft:
         found: list[tuple[int, int, str]] = []
         for match in pattern.finditer(self.text):
             put = match.expand(new) if isinstance(new, str) else new(match)
-            if put is not None and put != match.group():
+            if put is None or put == match.group():
+                continue
+            kept = match.group().rfind(put) if put else -1
+            if kept < 0:
                 found.append((match.start(), match.end(), put))
+            else:  # what stays has its own place: "**words**"
+                start = match.start() + kept
+                found += [(match.start(), start, ""), (start + len(put), match.end(), "")]
         self.replace(found)
 
     def replace(self, changes: Iterable[tuple[int, int, str]]) -> None:
@@ -77,6 +83,8 @@ class Draft:
         new, old = [0], [0]
         done = length = 0
         for start, stop, put in changes:
+            if start == stop and not put:
+                continue
             pieces += (self.text[done:start], put)
             length += start - done
             new.append(length)

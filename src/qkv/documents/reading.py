@@ -144,6 +144,6 @@ def _decoded(data: bytes, name: str) -> str:
     except UnicodeDecodeError:
         text = data.decode("cp1252", "replace")
     control = len(re.findall(r"[\x01-\x08\x0e-\x1f\x7f\ufffd]", text))
-    if control > 0.1 * len(text) or text.count("\0") > 0.3 * len(text) > 1:
+    if control > max(8, 0.1 * len(text)) or text.count("\0") > 0.3 * len(text) > 1:
         raise _refused(name)
     return text

@@ -140,7 +140,7 @@ def _bracketed(text: str, depth: int = _DEEPEST) -> Any:
     if len(lines) > 1 and "," not in inner:
         return _rows([_cells(line) for line in lines])
     cells = _cells(inner)
-    return cells if len(cells) > 1 or (text[0] == "[" and inner) else None
+    return cells if None not in cells and (len(cells) > 1 or text[0] == "[") else None
 
 
 def _cells(row: str) -> list[Any]:

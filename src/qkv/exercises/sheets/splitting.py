@@ -280,7 +280,8 @@ class _Splitter:
         if kind == "dotted" or inside == "cut":
             return 1 if kind == "dotted" and mark.first else 0
         fresh = stack[-1].mark is None or not stack[-1].children
-        starts = mark.number == 1 or (mark.first and fresh and mark.style not in styles and kind != "upper")
+        first = mark.first or self.empty(stack[-1], mark.start)
+        starts = mark.number == 1 or (first and fresh and mark.style not in styles and kind != "upper")
         return len(stack) if starts else 0
 
     def depth_of_word(self, stack: list[_Node], styles: list[str], mark: _Mark) -> int:
