@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
-from ..record import Given, Option, Structure
+from ..mistakes import mistake
+from ..record import Asked, Exercise, Given, Option, Structure
+from ..solving import Answer, answer
 from .family import BankExercise, Question, built, filled, letters, question, spread, words_of
 
 NAME = "decoding"
@@ -22,10 +25,16 @@ _DOCUMENT = {
     "v": ("bd,hdv->bhv", "bd,dv->bhv", "bd,dv->bv"),
 }
 _TRIPLES = tuple(
-    three for three in combinations((*_SHAPES, *_LINES), 3) if 0 < sum(blank in _SHAPES for blank in three) < 3
+    three
+    for three in combinations((*_SHAPES, *_LINES), 3)
+    if 0 < sum(blank in _SHAPES for blank in three) < 3 and not any(f"W_{line}" in three for line in three)
+    if not {"W_o", "y"} <= set(three)
 )
 _COSTS = tuple(combinations(("time", "reading", "bytes", "pairs"), 2))
 _PER_HEAD, _SHARED = "per-head keys in multi-query attention", "one key head for all"
+
+# The axes of heads of queries and of keys; with groups, keys may also be those of each query head, or of none.
+_AXES = {"mqa": ("h", ""), "gqa": ("gr", "g"), "mha": ("h", "h"), "each": ("gr", "gr"), "one": ("gr", "")}
 
 
 @dataclass(frozen=True)
@@ -41,8 +50,7 @@ class Setting:
     def axes(self, name: str) -> str:
         """The axes of a tensor, a letter each."""
         q, k, v = self.widths
-        heads = "gr" if self.kind == "gqa" else "h"
-        of_keys = {"mqa": "", "gqa": "g", "mha": "h"}[self.kind]
+        heads, of_keys = _AXES[self.kind]
         return {
             "x": self.b + self.d, "W_q": heads + self.d + q, "W_k": of_keys + self.d + k, "W_v": of_keys + self.d + v,
             "W_o": heads + v + self.d, "keys": self.b + of_keys + self.n + k, "values": self.b + of_keys + self.n + v,
@@ -68,11 +76,10 @@ class Setting:
         """What a mistake puts into a blank."""
         found: dict[str, str] = {}
         if blank in ("W_k", "W_v", "k", "v", "o") and self.kind != "mha":
-            found[_PER_HEAD] = replace(self, kind="mha").written(blank)
+            found[_PER_HEAD] = replace(self, kind="each" if self.kind == "gqa" else "mha").written(blank)
         if blank in ("W_k", "W_v", "k", "v", "o") and self.kind != "mqa":
-            found[_SHARED] = replace(self, kind="mqa").written(blank)
-        right = self.written(blank)
-        heads = "gr" if self.kind == "gqa" else "h"
+            found[_SHARED] = replace(self, kind="one" if self.kind == "gqa" else "mqa").written(blank)
+        right, heads = self.written(blank), _AXES[self.kind][0]
         if blank in ("W_q", "q", "W_o"):
             alone = "".join(sign for sign in right if sign not in heads)
             found["one query head"] = f"[{', '.join(s for s in alone if s.isalpha())}]" if blank in _SHAPES else alone
@@ -92,10 +99,8 @@ class Setting:
         def line(name: str) -> str:
             return f"____{blanks[name]}____" if name in blanks else einsum(self, name)
 
-        shapes = [
-            f"    # {name:<7} {f'____{blanks[name]}____' if name in blanks else self.shape(name):<16} {said}"
-            for name, said in _COMMENTS.items()
-        ]
+        left = {name: f"____{blanks[name]}____" for name in _SHAPES if name in blanks}
+        shapes = [f"    # {name:<7} {left.get(name, self.shape(name)):<16} {said}" for name, said in _COMMENTS.items()]
         return "\n".join([
             "def next_token(x, keys, values, W_q, W_k, W_v, W_o):", *shapes,
             *(f"    {name} = {line(name)}" for name in "qkv"),
@@ -103,7 +108,7 @@ class Setting:
             f"    values = concatenate([values, v[{new}]], axis={place})",
             f"    scores = {line('scores')} / sqrt(keys.shape[-1])",
             "    weights = softmax(scores, axis=-1)",
-            *(f"    {name} = {line(name)}" for name in "oy"),
+            *(f"    {name} = {line(name)}  # {self.shape(name)}" for name in "oy"),
             "    return y, keys, values",
         ])  # fmt: skip
 
@@ -224,3 +229,29 @@ def _cost(label: str, cost: str, on: Setting, numbers: Mapping[str, int]) -> Que
                Given(role="mask", value="causal")]  # fmt: skip
     mistakes = ("top left for bottom right", "every new token seen", "a token does not see itself")
     return question(label, cost, "pairs_count", changes=tuple(changes), mistakes=mistakes)
+
+
+def _plant(name: str) -> None:
+    """A mistake in a blank of the listing, which says how heads share keys and which letters the sizes have."""
+
+    def wrong(exercise: Exercise, asked: Asked) -> Answer | None:
+        given = exercise.given("listing")
+        listing = "" if given is None else str(given.value)
+        left = re.search(rf"(\w+)\s+=?\s*____{asked.object}____", listing)
+        shapes = re.findall(r"# (?:keys|values)\s+\[(.+?)\]", listing)
+        if left is None or len(shapes) != 2:
+            return None
+        b, d, n = (str(exercise.size(role)) for role in ("batch", "width", "keys_length"))
+        k, v = (shape[-1] for shape in shapes)
+        on = Setting(str(exercise.structure.variant), b, d, n, ("q" if k == "k" else k, k, v))
+        text = on.wrong(left[1]).get(name)
+        if text is None:
+            return None
+        written = text if left[1] in _SHAPES else einsum(on, left[1], text)
+        return replace(answer(exercise, asked), text=written, value=written)
+
+    mistake(name, quantities=("blank",))(wrong)
+
+
+for _name in (_PER_HEAD, _SHARED, "one query head", "input width forgotten", "heads not added up", "batch forgotten"):
+    _plant(_name)

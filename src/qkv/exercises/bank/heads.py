@@ -94,7 +94,12 @@ def _exercise(seed: int | None, at: Sizes, asked: list[Question], kind: Any) -> 
         NAME, seed, words_of("heads"), asked,
         givens=givens,
         data=data,
-        structure=Structure(residual=True, source="self" if own else "cross", variant="gqa" if at.groups else "mha"),
+        structure=Structure(
+            residual=True,
+            phase="prefill",
+            source="self" if own else "cross",
+            variant="gqa" if at.groups else "mha",
+        ),
         symbols={**symbols, at.model: f"natural = {at.head_width} {at.heads}"},
         kind=kind,
     )  # fmt: skip
@@ -155,8 +160,11 @@ def _bottleneck(label: str, long: bool, at: Sizes) -> Question:
 def _crossing(label: str, draw: random.Random) -> Question:
     width = draw.choice((64, 128, 256, 512, 1024))
     mistakes = ("scores without the weighted sum", "keys and values not projected")
+    changes = [Given(role=role, symbol="n") for role in ("length", "keys_length")]  # pyright: ignore
+    changes += [Given(role=role, value=width) for role in ("width", "head_width")]  # pyright: ignore
+    changes += [Given(role=role, value=1) for role in ("heads", "kv_heads")]  # pyright: ignore
     return question(label, "crossing", "crossing", {"width": width}, object="attention = projections",
-                    changes=(Given(role="width", value=width),), mistakes=mistakes)  # fmt: skip
+                    changes=tuple(changes), mistakes=mistakes)  # fmt: skip
 
 
 def _pairs(label: str, queries: int, past: int) -> Question:

@@ -32,7 +32,7 @@ def make(seed: int | None) -> BankExercise:
     shape = spread(
         seed // 2,
         asked=_FORMULAS,
-        d=("d_k", "d", "D", "d_h", "m"),
+        d=("d_k", "d", "D", "d_h", "p"),
         s=("s", "z", "l"),
         n=("n", "N", "T"),
         vectors=(("q", "k"), ("x", "y")),
