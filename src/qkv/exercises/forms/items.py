@@ -85,7 +85,7 @@ def _in_order(items: Mapping[str, Answer], text: str) -> list[str]:
         return [written(cell) for cell in cells]
     for signs in ("\n", ";", ",;\n"):
         parts = [part.strip() for part in split_outside(text, signs) if part.strip()]
-        if len(parts) == len(items):
+        if len(parts) == len(items) and not re.search(r"=|(?<![\\A-Za-z])(?!sqrt|Theta)[A-Za-z]{4,}", text):
             return parts
     return []
 
@@ -139,8 +139,12 @@ def _pattern(label: str) -> str:
     head, _, below = label.partition("_")
     if not below and len(label) > 1:
         names = [*phrases()["names"].get(label, ()), re.escape(label)]
-        words = "|".join(f"(?i:{name})" if len(name) > 1 else name for name in names)
-        return rf"(?<![A-Za-z\\_])(?:(?i:the|total|overall)\s+)?(?:{words})(?:\s+(?i:complexity))?(?:{_TIE}|{_FOLLOWS})"
+        words, letters = (
+            "|".join(name for name in names if (len(name.strip("*\\")) > 1) == long) or r"(?!)"
+            for long in (True, False)
+        )
+        named = rf"(?<![A-Za-z\\_])(?i:(?:the |total |overall )?(?:{words})(?: complexity)?)|{_BEGINS}(?:{letters})"
+        return rf"(?:{named})(?:{_TIE}|{_FOLLOWS})"
     signs = r"[\s,]*".join(map(re.escape, re.findall(r"\w", below)))
     script = rf"\s*_?\s*\{{?\s*{signs}\s*\}}?(?!\d)" if below else r"(?!_)"
     return rf"{_BEGINS}{re.escape(head)}{script}{_TIE}"
