@@ -74,3 +74,16 @@ def test_large_arrays_become_floats():
     assert not exact.is_float(exact.times(wide, exact.transposed(wide)))
     tall = exact.filled([Fraction(1, 3)] * 4000, (400, 10))
     assert exact.is_float(exact.times(tall, exact.transposed(tall)))
+
+
+@exact.precise
+def test_what_cancels_is_zero():
+    root = exact.function("sqrt", exact.array([2]))[0]
+    row, column = exact.filled([root, Fraction(1)], (1, 2)), exact.filled([root, Fraction(-2)], (2, 1))
+    assert exact.written(exact.times(row, column)) == "[[0]]"
+
+
+def test_a_rounded_product_does_not_pass_for_an_exact_root():
+    scale = exact.Scale.by_root(3)
+    assert scale.text(Fraction(53729, 18000)) == exact.rounded(Decimal(53729) / 18000 / Decimal(3).sqrt())
+    assert scale.text(Fraction(1, 2)) == r"(1/2)/\sqrt{3}"

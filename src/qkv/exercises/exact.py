@@ -26,6 +26,7 @@ SHOWN = 12  # significant digits of decimals inside a derivation
 MOST_EXACT = 4_000  # entries of an exact array
 MOST_PRODUCTS = 60_000  # products of numbers in an exact matrix product
 MOST_WRITTEN_OUT = 100  # entries of an array inside a derivation
+NOISE = Decimal("1e-50")  # how far sums are exact
 TINY = Decimal("1e-300")  # what is smaller is written as 0
 MOST_TYPED = 3_000  # entries that are typed one by one
 
@@ -85,8 +86,15 @@ def _entrywise(
     return apply
 
 
-plus = _entrywise(arith.add, np.add)
-minus = _entrywise(arith.subtract, np.subtract)
+def _add(left: Any, right: Any) -> Any:
+    """The sum; what is left of decimals that cancel is noise."""
+    found = arith.add(left, right)
+    cancelled = isinstance(found, Decimal) and abs(found) < abs(arith.decimal(left)) * NOISE
+    return Fraction(0) if cancelled else found
+
+
+plus = _entrywise(_add, np.add)
+minus = _entrywise(lambda left, right: _add(left, arith.negative(right)), np.subtract)
 product = _entrywise(arith.multiply, np.multiply)
 over = _entrywise(arith.divide, np.divide)
 power = _entrywise(arith.power, np.power)
@@ -107,7 +115,7 @@ def total(values: Array, axes: tuple[int, ...] | int = -1, *, keepdims: bool = T
     """The sum over axes."""
     if is_float(values):
         return values.sum(axis=axes, keepdims=keepdims)
-    add = np.frompyfunc(arith.add, 2, 1)
+    add = np.frompyfunc(_add, 2, 1)
     for axis in sorted({axis % values.ndim for axis in ((axes,) if isinstance(axes, int) else axes)}, reverse=True):
         values = np.asarray(add.reduce(values, axis=axis, keepdims=keepdims), dtype=object)
     return values
@@ -159,9 +167,13 @@ class Scale:
         >>> Scale.by_root(4).text(Fraction(6)), Scale.by_root(3).text(Fraction(6))
         ('3', '6/\\sqrt{3}')
         """
-        value = (number or typed)(arith.multiply(dot, self.factor))
-        value = f"({value})" if "/" in value and self.under != 1 else value
-        return value if self.under == 1 or value == "0" else rf"{value}/\sqrt{{{self.under}}}"
+        scaled = arith.multiply(dot, self.factor)
+        value = (number or typed)(scaled)
+        if self.under == 1 or value == "0":
+            return value
+        if number is None and not (isinstance(scaled, Fraction) and _is_short(scaled)):
+            return typed(self.apply(array(dot))[()])  # over the root, a rounded number would pass for an exact one
+        return rf"({value})/\sqrt{{{self.under}}}" if "/" in value else rf"{value}/\sqrt{{{self.under}}}"
 
 
 def softmax(scores: Array, allowed: Array | None = None) -> Array:
@@ -267,9 +279,13 @@ def typed(value: Any, digits: int | None = None) -> str:
     text = _terminating(value)
     if text and len(text.strip("-0.")) <= (digits or 8) + 1 and (digits or _decimal_style(value)):
         return text
-    if digits is None and value.denominator <= 1000:
-        return str(value)
-    return rounded(arith.decimal(value), digits or DIGITS)
+    short = digits is None and value.denominator <= 1000
+    return str(value) if short else rounded(arith.decimal(value), digits or DIGITS)
+
+
+def _is_short(value: Fraction) -> bool:
+    """Whether a fraction is typed exactly."""
+    return value.denominator <= 1000 or (bool(text := _terminating(value)) and len(text.strip("-0.")) <= 9)
 
 
 def shown(value: Any) -> str:
@@ -291,17 +307,17 @@ def _terminating(value: Fraction) -> str:
     return f"{found:f}" if Fraction(found) == value and len(found.as_tuple().digits) <= SHOWN else ""
 
 
-def rounded(value: Decimal, digits: int = DIGITS) -> str:
+def rounded(value: Decimal, digits: int = DIGITS, *, whole: bool = True) -> str:
     """A number to so many significant digits, as one would type it.
 
     >>> rounded(Decimal("-7.940656")), rounded(Decimal("6.8973e-13"), 3), rounded(Decimal(0)), rounded(Decimal(4))
     ('-7.9407', '6.90*10^{-13}', '0', '4')
     """
-    if abs(value) < TINY:
+    if abs(value := Decimal(value)) < TINY:
         return "0"
     with localcontext(Context(prec=arith.DIGITS - 8)):
         value = +value  # without the noise of the last digits
-        if value == value.to_integral_value() and abs(value) < 10**digits:
+        if whole and value == value.to_integral_value() and abs(value) < 10**digits:
             return str(int(value))
         kept = Context(digits).plus(value)
         kept = kept.quantize(Decimal(1).scaleb(kept.adjusted() - digits + 1))
@@ -337,4 +353,12 @@ def written(values: Array, digits: int | None = None, number: Callable[[Any], st
 
 def expression(values: Array) -> str:
     """An array inside a derivation, with its numbers in full; an ellipsis for one that is too large to be shown."""
-    return written(values, number=shown) if values.size <= MOST_WRITTEN_OUT else "…"
+    text = written(values, number=shown) if values.size <= MOST_WRITTEN_OUT else "…"
+    return f"({text})" if values.size == 1 and text[0] != "[" and ("/" in text or text[0] == "-") else text
+
+
+def result(values: Array) -> str:
+    """An array at the end of a derivation: a decimal has all its digits, for a whole one may be rounded."""
+    return written(
+        values, number=lambda each: typed(each) if isinstance(each, Fraction) else rounded(each, whole=False)
+    )

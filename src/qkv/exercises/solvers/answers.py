@@ -10,6 +10,7 @@ from typing import Any
 
 from ...derivation import Derivation, Step, chain
 from ..exact import Array, array, is_rational, nested, precise, written
+from ..exact import result as ended
 from ..findings import CannotSolve, Finding
 from ..record import Asked, Convention, Exercise, shape_of
 from ..solving import Also, Answer, Solve
@@ -32,7 +33,7 @@ def worked(title: str, *texts: str, values: Array, reason: str = "", result: str
     """A chain of expressions that ends in the values; of large arrays only the title and the reason."""
     if values.size > MOST_SHOWN or any("…" in text for text in texts):
         return chain(title, reason=reason)
-    steps = chain(title, *texts, result or written(values), reason=reason)
+    steps = chain(title, *texts, result or ended(values), reason=reason)
     return steps if is_rational(values) else (*steps[:-1], replace(steps[-1], relation="~" if texts else ""))
 
 
@@ -46,6 +47,8 @@ def joined_items(items: dict[str, Answer]) -> Answer:
     symbols = {}
     for name, item in items.items():
         shape = shape_of(item.value)
+        while shape and shape[-1] == 1:  # a matrix of one column is a vector
+            shape = shape[:-1]
         symbols[name] = f"{_TYPES[len(shape)]}[{', '.join(map(str, shape))}]" if 0 < len(shape) < 3 else "scalar"
     text = ", ".join(f"{name} = {item.text}" for name, item in items.items())
     derivation = sum((item.derivation for item in rest), first.derivation)

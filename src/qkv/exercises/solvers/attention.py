@@ -149,8 +149,13 @@ def _similarity_text(found: Attention, row: int, may: Array) -> str:
     if found.similarity == "softmax":
         exactly = found.bias is None
         numbers = (found.dots if exactly else found.scores)[row][may]
-        return f"softmax({exact.written(numbers, number=found.scale.text if exactly else exact.shown)})"
+        if exact.is_rational(found.weights[row]) and not exact.is_rational(numbers):
+            return ""
+        full = (lambda dot: found.scale.text(dot, exact.shown)) if exactly else exact.shown
+        return f"softmax({exact.written(numbers, number=full)})"
     similar = [exact.shown(each) for each in found.similarities[row][may]]
+    if found.normaliser != "none" and not any(found.weights[row]):
+        return ""
     below = "" if found.normaliser == "none" else f"/({' + '.join(f'({each})' for each in similar)})"
     return f"({', '.join(similar)}){below}"
 
@@ -314,7 +319,7 @@ def _best(exercise: Exercise, one_hot: Array) -> Array:
     return exact.array((np.asarray(one_hot == 1).argmax(-1) + index_base(exercise)).tolist())
 
 
-@solver("similarity", ("query", "key"))
+@solver("similarity", QUERY_AND_KEY)
 @_settled
 def similarity(exercise: Exercise, asked: Asked) -> Answer:
     """sim(q, k) of every query and key."""
@@ -374,13 +379,9 @@ def _of_scores(exercise: Exercise, asked: Asked) -> Answer:
         below = exact.logsumexp(values)
         found = exact.minus(values, below) if name == "log_softmax" else exact.array(below[..., 0])
     given = exercise.given("scores") or exercise.given("vector")
-    texts = given.value if given and isinstance(given.value, list | tuple) and len(given.value) == len(values) else ()
-    typed = (
-        values.ndim == 1
-        and all(isinstance(each, str) for each in texts)
-        and texts
-        and not exercise.of_role("temperature")
-    )
+    texts = given.value if given and isinstance(given.value, list | tuple) and values.ndim == 1 else ()
+    plain = attending.scale_of(exercise, 1, name).plain and exercise.given("mask") is None
+    typed = plain and len(texts) == len(values) and any(isinstance(each, str) for each in texts)
     inner = f"({', '.join(map(str, texts))})" if typed else expression(values)
     text = {"softmax": "softmax({})", "log_softmax": "log(softmax({}))"}.get(name, "logsumexp({})").format(inner)
     shown = allowed.all() and values.size > 1 and (name != "logsumexp" or values.ndim == 1)

@@ -70,15 +70,19 @@ class Norm:
         count = math.prod(self.values.shape[axis] for axis in self.axes)
         return exact.over(exact.total(values, self.axes), Fraction(count))
 
+    def parts(self, upstream: Array) -> tuple[Array, Array, Array, Array]:
+        """What the gradient is made of: scaled upstream, its mean, the input less its mean, and their mean product."""
+        scaled, centred = exact.product(upstream, self.gamma), exact.minus(self.values, self.mean)
+        centre = exact.array(0) if self.kind == "rms" else self.average(scaled)
+        return scaled, centre, centred, self.average(exact.product(scaled, centred))
+
     def gradient(self, upstream: Array) -> Array:
         """The gradient with respect to the input."""
-        scaled = exact.product(upstream.reshape(self.values.shape), self.gamma)
-        if not self.stored:
-            unit = self.normalised
-            centre = Fraction(0) if self.kind == "rms" else self.average(scaled)
-            along = exact.product(unit, self.average(exact.product(scaled, unit)))
-            scaled = exact.minus(exact.minus(scaled, centre), along)
-        return exact.over(scaled, self.deviation).reshape(self.shape)
+        scaled, centre, centred, along = self.parts(upstream)
+        if not self.stored and self.deviation.size:
+            part = exact.over(exact.product(centred, along), exact.plus(self.variance, self.epsilon))
+            scaled = exact.minus(exact.minus(scaled, centre), part)
+        return exact.over(scaled, self.deviation)
 
 
 def norm(exercise: Exercise, asked: Asked) -> Norm:
@@ -148,9 +152,8 @@ def _steps(found: Norm, *, output: bool = True) -> list[tuple[Step, ...]]:
     if found.values.size > MOST_SHOWN or exact.is_float(found.values):
         return [worked(f"{found.kind} norm", values=found.values)]
     steps = []
-    parts = _groups(
-        found, found.mean, found.variance, found.gamma, found.beta, found.output.reshape(found.values.shape)
-    )
+    result = found.output.reshape(found.values.shape) if output else found.values
+    parts = _groups(found, found.mean, found.variance, found.gamma, found.beta, result)
     for place, (values, means, variances, gammas, betas, results) in enumerate(parts[:6], 1):
         words, mean, below = f" {place}" if len(parts) > 1 else "", shown(means[0]), f"/{len(values)}"
         if found.kind != "rms" and not found.stored:
@@ -193,17 +196,15 @@ def norm_gradient(exercise: Exercise, asked: Asked) -> Answer:
         feature = 1 if found.kind in ("batch", "group") and inner.ndim > 1 else inner.ndim - 1
         others = tuple(axis for axis in range(inner.ndim) if axis != feature)
         return answered(exact.total(inner, others, keepdims=False) if others else inner, exercise)
-    scaled, unit, result = exact.product(upstream, found.gamma), found.normalised, found.gradient(upstream)
-    steps = _steps(found, output=False)
+    result, steps = found.gradient(upstream), _steps(found, output=False)
     if found.values.size <= MOST_SHOWN and not exact.is_float(found.values) and not found.stored:
-        centre = exact.array(0) if found.kind == "rms" else found.average(scaled)
-        along, whole_result = found.average(exact.product(scaled, unit)), result.reshape(found.values.shape)
+        below = exact.plus(found.variance, found.epsilon)
         reason = "the mean is taken off, and the part along the normalised input, over the deviation"
-        for _, *parts, results in _groups(found, scaled, centre, unit, along, found.deviation, whole_result)[:6]:
+        for _, *parts, results in _groups(found, *found.parts(upstream), below, result)[:6]:
             columns = zip(*([shown(each) for each in part] for part in parts), strict=True)
-            text = ", ".join(rf"({g} - ({c}) - ({u}) \cdot ({a}))/({d})" for g, c, u, a, d in columns)
-            steps.append(worked("gradient", f"({text})", values=results, reason=reason))
-    return answered(result, exercise, steps)
+            texts = (rf"({g} - ({c}) - ({x}) \cdot ({a})/({v}))/\sqrt{{{v}}}" for g, c, x, a, v in columns)
+            steps.append(worked("gradient", f"({', '.join(texts)})", values=results, reason=reason))
+    return answered(result.reshape(found.shape), exercise, steps)
 
 
 @solver("norm_statistics", ("input|vector|tokens",))
