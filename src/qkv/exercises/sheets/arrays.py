@@ -6,6 +6,7 @@ import ast
 import math
 import operator
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,6 @@ __all__ = ["Argument", "Call", "Interpreted", "interpret", "read_array"]
 _MOST_CODE = 4_000_000  # characters
 _MOST_STATEMENTS = 2000
 _MOST_FINDINGS = 20
-_LARGEST_POWER = 64
 
 
 @dataclass(frozen=True)
@@ -76,32 +76,29 @@ def interpret(code: str) -> Interpreted:
     return Interpreted(values, tuple(reader.calls), tuple(reader.findings[:_MOST_FINDINGS]))
 
 
-class _Unknown(Exception):  # noqa: N818 (control flow: a value that is not known)
+class _Unknown(Exception):
     """A value that the closed list does not give."""
 
 
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.MatMult: operator.matmul,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.MatMult: operator.matmul, ast.Pow: operator.pow,
 }  # fmt: skip
-_SHAPED = {"ones", "zeros", "full", "rand", "randn", "random", "random_sample", "standard_normal"}
-_FUNCTIONS = {
-    "array": "array", "tensor": "array", "asarray": "array", "Tensor": "array", "FloatTensor": "array", "eye": "eye",
-    "identity": "eye", "ones": "ones", "zeros": "zeros", "full": "full", "ones_like": "ones_like",
-    "zeros_like": "zeros_like", "arange": "arange", "linspace": "linspace", "reshape": "reshape", "dot": "dot",
-    "transpose": "transpose", "triu": "triu", "tril": "tril", "diag": "diag", "matmul": "matmul", "outer": "outer",
-    "concatenate": "concatenate", "cat": "concatenate", "stack": "stack", "vstack": "vstack", "hstack": "hstack",
-    "column_stack": "column_stack", "sqrt": "sqrt", "exp": "exp", "log": "log", "sin": "sin", "cos": "cos",
-    "abs": "abs", "float32": "float64", "float64": "float64", "expand_dims": "expand_dims",
-}  # fmt: skip
-_METHODS = {"flatten": "ravel", "ravel": "ravel", "transpose": "transpose", "squeeze": "squeeze", "copy": "copy",
-            "clone": "copy", "numpy": "copy", "float": "copy", "double": "copy", "detach": "copy", "astype": "copy",
-            "to": "copy", "contiguous": "copy", "dot": "dot", "matmul": "matmul"}  # fmt: skip
-_DRAWS = {"randn", "rand", "randint", "normal", "uniform", "permutation", "choice", "random", "random_sample",
-          "standard_normal", "integers", "shuffle"}  # fmt: skip
-_CONSTANTS = {"inf": math.inf, "pi": math.pi, "e": math.e, "nan": math.nan, "newaxis": None}
-_LIBRARIES = {"np", "numpy", "torch", "math", "jnp"}
-_FAILURES = (ValueError, TypeError, IndexError, ZeroDivisionError, OverflowError, AttributeError, KeyError, MemoryError)
+# Names that NumPy has too are themselves; names of PyTorch have NumPy's.
+_FUNCTIONS = {name: name for name in (
+    "array", "eye", "ones", "zeros", "full", "ones_like", "zeros_like", "arange", "linspace", "reshape", "dot", "triu",
+    "transpose", "tril", "diag", "matmul", "outer", "concatenate", "stack", "vstack", "hstack", "column_stack", "sqrt",
+    "exp", "log", "sin", "cos", "abs", "expand_dims",
+)} | {"tensor": "array", "asarray": "array", "Tensor": "array", "identity": "eye", "cat": "concatenate"}  # fmt: skip
+_METHODS = {"flatten": "ravel", "ravel": "ravel", "squeeze": "squeeze", "transpose": "transpose", "t": "transpose",
+            "dot": "dot", "reshape": "reshape", "view": "reshape", "permute": "transpose", "swapaxes": "swapaxes",
+            "tolist": "tolist"} | dict.fromkeys(("copy", "clone", "numpy", "float", "double", "to"), "copy")  # fmt: skip
+# Where each draw has its size among its arguments; -1: all of them are sizes, None: the first is the array.
+_DRAWS = {"rand": -1, "randn": -1, "randint": 2, "integers": 2, "normal": 2, "uniform": 2, "choice": 1, "random": 0,
+          "random_sample": 0, "standard_normal": 0, "permutation": None, "shuffle": None}  # fmt: skip
+_CONSTANTS = {"inf": math.inf, "pi": math.pi, "e": math.e, "nan": math.nan}
+_LIBRARIES = ("np", "numpy", "torch", "math", "jnp")
+_FAILURES = (ValueError, TypeError, IndexError, ZeroDivisionError, OverflowError, AttributeError, MemoryError)
 
 
 class _Reader:
@@ -114,9 +111,8 @@ class _Reader:
     def statements(self, code: str) -> list[ast.stmt]:
         """The statements of a listing; where it is no Python as a whole, of those of its lines that are."""
         code = re.sub(r"^\s*(?:>>>|\.\.\.|In \[\d*\]:) ?", "", code, flags=re.MULTILINE)
-        if (whole := _parsed(code)) is not None:
-            found = whole
-        else:
+        found = _parsed(code)
+        if found is None:
             found = []
             for line in _logical_lines(code):
                 parsed = _parsed(line.strip()) or _parsed(_by_semicolons(line.strip()))
@@ -137,7 +133,9 @@ class _Reader:
             elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
                 self.assign(node.target, ast.BinOp(ast.Name(node.target.id), node.op, node.value))
             elif isinstance(node, ast.Expr):
-                self.expression(node.value)
+                printed = isinstance(node.value, ast.Call) and _name(node.value.func) == "print"
+                for each in node.value.args if printed else [node.value]:  # pyright: ignore[reportAttributeAccessIssue]
+                    self.shown(each)
         except (RecursionError, *_FAILURES) as error:
             self.findings.append(_unread(_source(node), str(error) or type(error).__name__))
 
@@ -146,80 +144,64 @@ class _Reader:
         before = len(self.calls)
         try:
             found = self.value(value)
-        except _Unknown:
+        except (_Unknown, *_FAILURES) as error:
             for name in names:
                 self.names.pop(name, None)
+            if not isinstance(error, _Unknown):
+                raise
             # The call that is evaluated last is the outermost.
             if len(self.calls) > before and isinstance(value, ast.Call):
                 self.calls[-1] = replace(self.calls[-1], targets=tuple(names))
             return
         if isinstance(target, ast.Name):
             self.names[target.id] = found
-        elif isinstance(target, ast.Tuple | ast.List) and len(found) == len(target.elts):
-            for each, item in zip(target.elts, found, strict=True):
-                if isinstance(each, ast.Name):
-                    self.names[each.id] = item
-
-    def expression(self, node: ast.expr) -> None:
-        """A statement that is an expression: a print, a call, or a result that a notebook would show."""
-        if isinstance(node, ast.Call) and _name(node.func) == "print":
-            for argument in node.args:
-                self.shown(argument)
-        else:
-            self.shown(node)
+        elif isinstance(target, ast.Tuple | ast.List) and len(found) == len(names):
+            self.names |= dict(zip(names, found, strict=True))
 
     def shown(self, node: ast.expr, digits: int | None = None) -> None:
-        if isinstance(node, ast.Call) and (rounded := self.rounding(node)) is not None:
-            return self.shown(rounded[0], rounded[1])
+        """A result that is printed, or that a notebook would show; `digits` are those of a `round` around it."""
+        method = node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
         if (
             isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in ("tolist", "numpy", "item")
+            and _name(node.func) in ("round", "np.round", "numpy.round", "np.around")
+            and node.args
         ):
-            return self.shown(node.func.value, digits)
-        if isinstance(node, ast.Name):
-            for at, call in enumerate(self.calls):
-                if node.id in call.targets:
-                    self.calls[at] = replace(call, printed=True, digits=digits if call.digits is None else call.digits)
-            return None
+            decimals = [*node.args[1:], *(each.value for each in node.keywords)]
+            return self.shown(node.args[0], self.value(decimals[0]) if decimals else 0)
+        if (
+            method is not None
+            and method.attr in ("tolist", "numpy", "item", "round")
+            and not _name(method.value) == "np"
+        ):
+            rounded = method.attr == "round" and isinstance(node, ast.Call) and node.args
+            return self.shown(method.value, self.value(node.args[0]) if rounded else digits)  # pyright: ignore
         before = len(self.calls)
-        try:
-            self.value(node)
-        except _Unknown:
-            if len(self.calls) > before:
-                self.calls[-1] = replace(self.calls[-1], printed=True, digits=digits)
-        return None
-
-    def rounding(self, node: ast.Call) -> tuple[ast.expr, int] | None:
-        """What a call of `round` rounds, and to how many decimals."""
-        if not node.args and not (isinstance(node.func, ast.Attribute) and node.func.attr == "round"):
-            return None
-        if _name(node.func) in ("round", "np.round", "numpy.round", "np.around", "torch.round"):
-            inner, rest = node.args[0], node.args[1:]
-        elif isinstance(node.func, ast.Attribute) and node.func.attr == "round":
-            inner, rest = node.func.value, node.args
+        if isinstance(node, ast.Name):
+            places = [at for at, call in enumerate(self.calls) if node.id in call.targets]
         else:
-            return None
-        rest = [*rest, *(each.value for each in node.keywords if each.arg in ("decimals", "ndigits"))]
-        digits = self.value(rest[0]) if rest else 0
-        return (inner, digits) if isinstance(digits, int) else None
+            try:
+                self.value(node)
+            except _Unknown:
+                pass
+            places = range(max(before, len(self.calls) - 1), len(self.calls))
+        for at in places:
+            self.calls[at] = replace(self.calls[at], printed=True, digits=digits)
+        return None
 
     # --- values
 
     def value(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant):
             return node.value
-        if isinstance(node, ast.Name):
-            if node.id in self.names:
-                return self.names[node.id]
-            raise _Unknown
+        if isinstance(node, ast.Name) and node.id in self.names:
+            return self.names[node.id]
         if isinstance(node, ast.Tuple | ast.List):
-            return type_of(node)(self.value(each) for each in node.elts)
+            items = [self.value(each) for each in node.elts]
+            return tuple(items) if isinstance(node, ast.Tuple) else items
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-            operand = self.value(node.operand)
-            return -operand if isinstance(node.op, ast.USub) else operand
-        if isinstance(node, ast.BinOp):
-            return self.operation(node)
+            return self.value(node.operand) * (-1 if isinstance(node.op, ast.USub) else 1)
+        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+            return self.operation(node.op, self.value(node.left), self.value(node.right))
         if isinstance(node, ast.Attribute):
             return self.attribute(node)
         if isinstance(node, ast.Subscript):
@@ -228,60 +210,52 @@ class _Reader:
             return self.call(node)
         raise _Unknown
 
-    def operation(self, node: ast.BinOp) -> Any:
-        left, right = self.value(node.left), self.value(node.right)
+    def operation(self, kind: ast.operator, left: Any, right: Any) -> Any:
+        import numpy as np
+
         if isinstance(left, str | dict) or isinstance(right, str | dict):
             raise _Unknown
-        if isinstance(node.op, ast.Pow):
-            if isinstance(left, int) and isinstance(right, int) and (abs(right) > _LARGEST_POWER or abs(left) > 10**12):
-                raise OverflowError("a power that is too large")
-            return left**right
-        if type(node.op) not in _OPERATORS:
-            raise _Unknown
-        if isinstance(left, list | tuple) or isinstance(right, list | tuple):
-            if not (isinstance(left, int) or isinstance(right, int) or type(left) is type(right)):
-                left, right = _array(left), _array(right)
-            elif isinstance(node.op, ast.Mult) and _count(left) * _count(right) > MOST_ENTRIES:
-                raise OverflowError("more than 10^6 entries")
-        elif max(_entries(left), 1) * max(_entries(right), 1) > MOST_ENTRIES and _entries(left) != _entries(right):
-            _bounded(_broadcast(left, right, isinstance(node.op, ast.MatMult)))
-        return _OPERATORS[type(node.op)](left, right)
+        if isinstance(kind, ast.Pow) and isinstance(left, int) and (abs(left) > 10**12 or np.max(np.abs(right)) > 64):
+            raise OverflowError("a power that is too large")
+        if isinstance(left, list | tuple) and isinstance(right, int):
+            _bounded(len(left) * right)
+        elif isinstance(kind, ast.MatMult):
+            _bounded((*np.shape(left)[:-1], *np.shape(right)[-1:]))
+        elif not isinstance(left, list | tuple):
+            _bounded(np.broadcast_shapes(np.shape(left), np.shape(right)))
+        return _OPERATORS[type(kind)](left, right)
 
     def attribute(self, node: ast.Attribute) -> Any:
         if _name(node.value) in _LIBRARIES:
             if node.attr in _CONSTANTS:
                 return _CONSTANTS[node.attr]
-            raise _Unknown
-        value = self.value(node.value)
-        if node.attr in ("T", "mT"):
-            return _array(value).T
-        if node.attr in ("shape", "size", "ndim") and hasattr(value, "shape"):
-            return getattr(value, node.attr)
+        else:
+            value = self.value(node.value)
+            if node.attr in ("T", "shape", "size", "ndim") and hasattr(value, "shape"):
+                return getattr(value, node.attr)
         raise _Unknown
 
     def index(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Slice):
-            parts = [None if part is None else self.value(part) for part in (node.lower, node.upper, node.step)]
-            return slice(*parts)
+            return slice(*(None if part is None else self.value(part) for part in (node.lower, node.upper, node.step)))
         return tuple(self.index(each) for each in node.elts) if isinstance(node, ast.Tuple) else self.value(node)
 
     def call(self, node: ast.Call) -> Any:
-        name = _name(node.func)
-        library, _, function = name.rpartition(".")
+        library, _, function = (name := _name(node.func)).rpartition(".")
         if library in ("np.random", "numpy.random"):
             return self.random(function, node)
-        if library in ("np", "numpy", "torch", "math", "jnp") and function in _FUNCTIONS:
+        if library in _LIBRARIES and function in _FUNCTIONS:
             return self.build(function, *self.arguments(node))
-        if name in ("float", "int", "list", "tuple", "range") and len(node.args) >= 1:
-            return self.convert(name, node)
-        if isinstance(node.func, ast.Attribute) and library not in _LIBRARIES and not library.startswith("torch."):
+        if name in ("float", "int", "list", "tuple") and len(node.args) == 1:
+            return {"float": float, "int": int, "list": list, "tuple": tuple}[name](self.value(node.args[0]))
+        if isinstance(node.func, ast.Attribute) and library.partition(".")[0] not in _LIBRARIES:
             try:
                 owner = self.value(node.func.value)
             except _Unknown:
                 owner = None
             if owner is not None:
                 return self.method(owner, node.func.attr, node)
-        self.record(name, node)
+        self.record(name or _source(node.func), node)
         raise _Unknown
 
     def record(self, name: str, node: ast.Call) -> None:
@@ -295,153 +269,98 @@ class _Reader:
             except _Unknown:
                 value = None
             arguments.append(Argument(_source(each), value, keyword))
-        self.calls.append(Call(name or _source(node.func), tuple(arguments)))
+        self.calls.append(Call(name, tuple(arguments)))
 
     def arguments(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of a constructor; dtypes and devices change no number here."""
-        keywords = {each.arg: self.value(each.value) for each in node.keywords
-                    if each.arg not in ("dtype", "device", "requires_grad", None)}  # fmt: skip
-        chosen = [
-            each
-            for each in node.args
-            if not _name(each).startswith(("np.float", "torch.", "np.int", "jnp.", "float", "int"))
-        ]
-        return [self.value(each) for each in chosen], {name or "": value for name, value in keywords.items()}
+        renamed = {"diagonal": "k", "dim": "axis"}
+        keywords = {renamed.get(each.arg or "", each.arg or ""): self.value(each.value) for each in node.keywords
+                    if each.arg not in ("dtype", "device", "requires_grad")}  # fmt: skip
+        return [self.value(each) for each in node.args if not _DTYPE.fullmatch(_name(each))], keywords
 
     def build(self, function: str, args: list[Any], keywords: dict[str, Any]) -> Any:
         import numpy as np
 
         name = _FUNCTIONS[function]
-        if name in _SHAPED:
-            shape = keywords.pop("size", None) or keywords.pop("shape", None)
-            if shape is None:
-                # torch.ones(2, 3) has its sizes apart, np.ones((2, 3)) together.
-                apart = name != "full" and len(args) > 1
-                shape, args = (tuple(args), []) if apart else (args[0], args[1:])
-            args = [_bounded(shape), *args]
+        if name in ("ones", "zeros") and len(args) > 1:
+            args = [tuple(args)]  # torch.ones(2, 3) has its sizes apart
+        if name in ("ones", "zeros", "full"):
+            _bounded(args[0] if args else keywords.get("size", keywords.get("shape")))
         elif name == "eye":
-            args = [*args[:1], *args[1:]]
             _bounded((args[0], args[1] if len(args) > 1 else args[0]))
         elif name == "arange":
-            ends = [*args, 0] if len(args) == 1 else args
-            _bounded(abs(ends[1] - ends[0]) / abs(args[2] if len(args) > 2 else 1))
+            _bounded(abs(args[1] - args[0] if len(args) > 1 else args[0]) / abs(args[2] if len(args) > 2 else 1))
         elif name == "linspace":
             _bounded(args[2] if len(args) > 2 else keywords.get("num", 50))
-        elif name == "outer":
-            _bounded((_entries(_array(args[0])), _entries(_array(args[1]))))
-        if "diagonal" in keywords:
-            keywords["k"] = keywords.pop("diagonal")
-        if function in ("cat", "stack") and "dim" in keywords:
-            keywords["axis"] = keywords.pop("dim")
-        if name == "transpose" and len(args) == 3:
-            return np.swapaxes(*args)
-        found = getattr(np, name)(*args, **keywords)
-        if getattr(found, "dtype", None) == object or _entries(found) > MOST_ENTRIES:
-            raise ValueError("rows of different lengths, or more than 10^6 entries")
-        return found if getattr(found, "ndim", 0) else found.item() if hasattr(found, "item") else found
-
-    def convert(self, name: str, node: ast.Call) -> Any:
-        args = [self.value(each) for each in node.args]
-        if name == "float":
-            return float(args[0])
-        if name == "int":
-            return int(args[0])
-        if name == "range":
-            _bounded(abs(args[1] - args[0]) if len(args) > 1 else args[0])
-            return list(range(*args))
-        return list(args[0]) if name == "list" else tuple(args[0])
+        elif name in ("outer", "diag"):
+            _bounded((np.size(args[0]), np.size(args[-1])) if np.ndim(args[0]) == 1 else 1)
+        elif name in ("dot", "matmul"):
+            return self.operation(ast.MatMult(), np.asarray(args[0]), np.asarray(args[1]))
+        found = np.swapaxes(*args) if name == "transpose" and len(args) == 3 else getattr(np, name)(*args, **keywords)
+        if _bounded(np.shape(found)) == ():
+            return found.item() if hasattr(found, "item") else found
+        return found
 
     def method(self, owner: Any, name: str, node: ast.Call) -> Any:
         import numpy as np
 
         if isinstance(owner, np.random.Generator | np.random.RandomState):
             return self.draw(owner, name, node)
-        args, keywords = self.arguments(node)
-        value = _array(owner)
-        if name in ("reshape", "view"):
-            return value.reshape(*args)
-        if name == "astype" and node.args and _name(node.args[0]) in ("int", "np.int32", "np.int64"):
-            return value.astype(int)
+        args, _ = self.arguments(node)
+        value = np.asarray(owner)
+        if name == "astype":
+            return value.astype(int) if _name(node.args[0]) in ("int", "np.int32", "np.int64") else value.copy()
         if name == "unsqueeze":
             return np.expand_dims(value, args[0])
-        if name in ("t", "permute", "swapaxes") or (name == "transpose" and len(args) == 2 and value.ndim > 2):
-            return (
-                value.T if name == "t" else value.transpose(*args) if name == "permute" else np.swapaxes(value, *args)
-            )
         if name == "size":
             return value.shape[args[0]] if args else value.shape
-        if name == "tolist":
-            return value.tolist()
-        if name == "transpose" and len(args) == 2 and value.ndim == 2:
-            return value.T if sorted(axis % 2 for axis in args) == [0, 1] and args[0] != 0 else value.transpose(*args)
-        if name in _METHODS:
-            return (
-                getattr(value, _METHODS[name])(*args)
-                if name in ("transpose", "dot")
-                else getattr(value, _METHODS[name])()
-            )
-        self.record(f"{_source(node.func)}", node)
-        raise _Unknown
+        if name == "transpose" and len(args) == 2 and sorted(axis % value.ndim for axis in args) != [0, 1]:
+            name = "swapaxes"  # PyTorch's
+        if name not in _METHODS:
+            self.record(_source(node.func), node)
+            raise _Unknown
+        method = getattr(value, _METHODS[name])
+        return method() if _METHODS[name] in ("copy", "ravel", "squeeze", "tolist") else method(*args)
 
     def random(self, function: str, node: ast.Call) -> Any:
         """The functions of np.random: a private stream, so that NumPy's is not touched."""
         import numpy as np
 
-        if function in ("seed", "RandomState", "default_rng"):
-            args, _ = self.arguments(node)
-            if not args or not isinstance(args[0], int) or not 0 <= args[0] < 2**32:
-                self.findings.append(_unread(_source(node), "a seed is needed"))
+        if function not in ("seed", "RandomState", "default_rng"):
+            if self.legacy is None:
+                self.findings.append(_unread(_source(node), "a draw without a seed"))
                 raise _Unknown
-            if function == "default_rng":
-                return np.random.default_rng(args[0])
-            stream = np.random.RandomState(args[0])
-            if function == "RandomState":
-                return stream
-            self.legacy = stream
-            return None
-        if self.legacy is None:
-            self.findings.append(_unread(_source(node), "a draw without a seed"))
+            return self.draw(self.legacy, function, node)
+        args, _ = self.arguments(node)
+        if not args or not isinstance(args[0], int):
+            self.findings.append(_unread(_source(node), "a seed is needed"))
             raise _Unknown
-        return self.draw(self.legacy, function, node)
+        if function == "seed":
+            self.legacy = np.random.RandomState(args[0])
+            return None
+        return getattr(np.random, function)(args[0])
 
     def draw(self, stream: Any, function: str, node: ast.Call) -> Any:
+        import numpy as np
+
         if function not in _DRAWS or not hasattr(stream, function):
             self.findings.append(_unread(_source(node), "a draw that is not known"))
             self.legacy = None  # what follows in the stream is not known either
             raise _Unknown
         args, keywords = self.arguments(node)
-        if function in ("rand", "randn"):
-            _bounded(tuple(args))
-        elif function in ("permutation", "shuffle"):
-            _bounded(args[0] if isinstance(args[0], int) else _entries(_array(args[0])))
-        for each in (*args, keywords.get("size")):
-            if isinstance(each, tuple) or each is keywords.get("size", ()):
-                _bounded(each if each is not None else 1)
-        if function in (
-            "normal",
-            "uniform",
-            "integers",
-            "randint",
-            "choice",
-            "random",
-            "standard_normal",
-            "random_sample",
-        ):
-            place = {"choice": 1, "random": 0, "standard_normal": 0, "random_sample": 0}.get(function, 2)
-            _bounded(args[place] if len(args) > place and args[place] is not None else 1)
-        if function == "shuffle" and isinstance(args[0], list):
-            stream.shuffle(args[0])
-            return None
+        place = _DRAWS[function]
+        if place is None:
+            _bounded(args[0] if isinstance(args[0], int) else np.size(args[0]))
+        else:
+            size = tuple(args) if place < 0 else args[place] if len(args) > place else keywords.get("size")
+            _bounded(1 if size is None else size)
         return getattr(stream, function)(*args, **keywords)
 
 
-def type_of(node: ast.Tuple | ast.List) -> type[tuple[Any, ...]] | type[list[Any]]:
-    return tuple if isinstance(node, ast.Tuple) else list
+_DTYPE = re.compile(r"(?:np|torch|jnp|numpy)\.(?:float|int|bool|half|double|long)\w*|float|int|bool")
 
 
 def _parsed(code: str) -> list[ast.stmt] | None:
-    import warnings
-
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "invalid escape sequence" is not for the user
@@ -476,10 +395,10 @@ def _by_semicolons(line: str) -> str:
 
 def _name(node: ast.expr) -> str:
     """A dotted name, or nothing for another expression."""
-    if isinstance(node, ast.Name):
-        return node.id
-    owner = _name(node.value) if isinstance(node, ast.Attribute) else ""
-    return f"{owner}.{node.attr}" if owner and isinstance(node, ast.Attribute) else ""
+    if isinstance(node, ast.Attribute):
+        owner = _name(node.value)
+        return f"{owner}.{node.attr}" if owner else ""
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _source(node: ast.AST) -> str:
@@ -489,33 +408,11 @@ def _source(node: ast.AST) -> str:
         return "an expression that is too deep"
 
 
-def _array(value: Any) -> Any:
-    import numpy as np
-
-    return np.asarray(value)
-
-
-def _entries(value: Any) -> int:
-    return int(getattr(value, "size", 1))
-
-
-def _count(value: Any) -> int:
-    return len(value) if isinstance(value, list | tuple) else value if isinstance(value, int) else 1
-
-
-def _broadcast(left: Any, right: Any, product: bool) -> tuple[int, ...]:
-    import numpy as np
-
-    if product:
-        return (*left.shape[:-1], *right.shape[-1:])
-    return np.broadcast_shapes(np.shape(left), np.shape(right))
-
-
 def _bounded(shape: Any) -> Any:
     """A shape of at most 10⁶ entries; OverflowError otherwise."""
     sizes = shape if isinstance(shape, tuple | list) else (shape,)
-    if any(not isinstance(size, int | float) or size < 0 for size in sizes) or math.prod(sizes) > MOST_ENTRIES:
-        raise OverflowError("a shape that is negative or has more than 10^6 entries")
+    if any(not isinstance(size, int | float) for size in sizes) or math.prod(sizes) > MOST_ENTRIES:
+        raise OverflowError("an array of more than 10^6 entries, or of unknown size")
     return shape
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -13,7 +13,7 @@ from ...documents.document import Draft, span_before
 from ..record import Definition, Given, Span
 from .arrays import interpret
 from .laws import find_laws, find_shapes
-from .literals import array_at, read_number
+from .literals import array_at, closing, read_number
 
 _GREEK = {"µ": "mu", "μ": "mu", "σ": "sigma", "Σ": "Sigma", "λ": "lambda", "τ": "tau", "γ": "gamma", "β": "beta",
           "ε": "epsilon", "ϵ": "epsilon", "θ": "theta", "α": "alpha", "φ": "phi", "ϕ": "phi"}  # fmt: skip
@@ -25,42 +25,13 @@ _MATRICES = r"\\begin\s*\{[bpBvV]?(?:matrix|array)\*?\}(?:[^\\]|\\(?!end\b))*+\\
 _PASSES: tuple[tuple[re.Pattern[str], Any], ...] = (
     (re.compile(rf"({_MATRICES})|\\(?:text|mathrm|mathbf|boldsymbol|bm|mathit|textbf|operatorname|vec|mathsf|mathcal)\b\s*"
                 r"(?:\{([^{}]*)\}|([A-Za-z]))"), lambda found: None if found[1] else found[2] or found[3] or ""),
-    (re.compile(rf"({_MATRICES})|\\mathbb\s*\{{?R\}}?|\\[a-z]+(?![A-Za-z])|\\[,;!: ]|\\[_%&#]|\$|[{''.join(_GREEK)}₀-₉−]|\{{,\}}"),
-     lambda found: None if found[1] else _sign(found)),
+    (re.compile(rf"({_MATRICES})|\\mathbb\s*\{{?R\}}?|\\[a-z]+(?![A-Za-z])|\\[,;!: _%&#]|\$|\{{,\}}"
+                rf"|[{''.join(_GREEK)}₀-₉−]"), lambda found: None if found[1] else _sign(found)),
     (re.compile(rf"({_MATRICES})|([_^])\s*(?:\{{\s*\(?([A-Za-z0-9,+]{{1,12}})\)?\s*\}}|\(([A-Za-z0-9])\))"),
      lambda found: None if found[1] else f"{found[2]}{found[3] or found[4]}"),
 )  # fmt: skip
-_NAME = r"(?<![A-Za-z_\\])[A-Za-z][A-Za-z0-9]{0,11}(?:_[A-Za-z0-9]{1,8})?(?:\^[A-Za-z0-9](?![A-Za-z0-9]))?(?:_[A-Za-z0-9]{1,8})*"
-_CHAIN = re.compile(rf"(?:{_NAME}(?:\^T)?\s*:?=(?!=)\s*)+")
-_LETTER = r"(?-i:(?<![A-Za-z_\\^])(?:[dnNTShL]_[a-z]{1,6}|[B-HJ-Zb-hj-z])(?![A-Za-z'’]))"
-_NUMBER = (
-    r"(?P<number>(?<![\w.,^])(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?(?: ?[×x·] ?10\^-?\d+|\^\d+)?"
-    r"(?-i:[ -]?(?:[kKMBT](?![A-Za-z/])|thousand|million|billion|trillion))?)"
-)
-_VALUE = rf"(?:(?:(?P<symbol>{_LETTER}|[a-z]+_[a-z_]+) ?[=≈] ?)?{_NUMBER}|(?P<only>{_LETTER}))"
-_IS = (
-    rf"(?: ?\(?(?P<alias>{_LETTER})\)?)?(?: ?(?:of|is|are|was|be|equal to|equals|set to|size|to be|to|with))*(?: ?[:=≈|] ?| )?"
-    r"(?:about |roughly |only |exactly |dimension )?"
-)
-# A line that begins with a bullet or a number is another entry of a list.
-_SPACE = r"(?:[\x20-]|\n(?!\x20*(?:[-•*|]|\d+[.)])))"
 _SCALES = {"k": 10**3, "K": 10**3, "thousand": 10**3, "M": 10**6, "million": 10**6, "B": 10**9, "billion": 10**9,
            "T": 10**12, "trillion": 10**12}  # fmt: skip
-_CHANGED = re.compile(
-    r"\bwhat if\b[^.?!]*$|(?:increas|decreas|dropp?|reduc|rais|grow|shr[iu]nk|extend|chang|switch|doubl|replac|scal)\w*\b"
-    r"[^.?!]{0,60}\b(?:to|by|with)\s+(?:only\s+|a\s+|just\s+)?$|\binstead of\s+$|\brather than\s+$",
-    re.IGNORECASE,
-)
-_EXPRESSION = re.compile(r"\s*[\[(^×]|\s*[*·/+-]\s*[\w(]|(?!and)[A-Za-z]")
-_SUMMED = re.compile(r"(?:sum|prod|Σ|∑|P[A-Z]?)_?\s*\{?\s*$")
-_STORED = r"cache|weights|activations|gradients|[,.;]"  # what a format belongs to, within a clause
-_SUPPOSED = re.compile(
-    rf"(?:increas|decreas|dropp?|reduc|rais|grow|chang|set|switch)\w*\s+(?:the value of\s+)?(?P<name>{_NAME})\s+(?:from\s+\d+\s+)?to\s+{_NUMBER}"
-)
-_ABOUT_MODEL = re.compile(
-    r"transformer|layers?\b|heads\b|d_?model|vocab|parameters?\b|language model|LLM|KV.cache", re.IGNORECASE
-)
-_ABOUT_ATTENTION = re.compile(r"attention|token|embedding|quer(?:y|ies)|W_?\^?[QKV]", re.IGNORECASE)
 _FENCE = re.compile(r"^[ ]*```[^\n]*\n(?P<code>(?:(?![ ]*```)[^\n]*\n)*+)[ ]*```[ ]*$", re.MULTILINE)
 _MOST_CHARACTERS = 400_000
 
@@ -71,14 +42,16 @@ def _data() -> dict[str, Any]:
 
 
 @cache
-def _rule(pattern: str) -> re.Pattern[str]:
-    pattern = (
-        pattern.replace("(?<unit>", "(?P<unit>").replace("(?<number>", "(?P<number>").replace("(?<slice>", "(?P<slice>")
-    )
-    pattern = pattern.replace("[- ]", " ").replace(" ?", f"{_SPACE}*").replace(" ", f"{_SPACE}+")
-    for name, put in (("{is}", _IS), ("{V}", _VALUE), ("{N}", _NUMBER), ("{S}", rf"(?P<only>{_LETTER})")):
-        pattern = pattern.replace(name, put)
-    return re.compile(pattern, re.IGNORECASE)
+def _pattern(pattern: str, words: bool = False) -> re.Pattern[str]:
+    """A pattern with its parts put in: one of the file's by its name, or a rule of `words` that may be over lines."""
+    data = _data()
+    pattern = data["patterns"].get(pattern, pattern)
+    if words:
+        space = data["parts"]["space"]
+        pattern = pattern.replace("[- ]", " ").replace(" ?", f"{space}*").replace(" ", f"{space}+")
+    for part in ("is", "V", "N", "S", "letter", "name"):
+        pattern = pattern.replace(f"{{{part}}}", data["parts"][part])
+    return re.compile(re.sub(r"\(\?<(?=[a-z])", "(?P<", pattern), re.IGNORECASE if words else 0)
 
 
 def find_givens(text: str, context: str = "") -> list[Given]:
@@ -165,11 +138,11 @@ class _Finder:
             self.found.append(Given(symbol=name, role=role, value=value, span=span))  # pyright: ignore[reportArgumentType]
 
     def arrays(self) -> None:
-        for chain in _CHAIN.finditer(self.text):
+        for chain in _pattern("chain").finditer(self.text):
             value = self.value_at(chain.end())
             if value is None or not isinstance(value[0], list | str):
                 continue
-            names = [_symbol(each) for each in re.findall(_NAME, chain.group().replace("^T", ""))]
+            names = [_symbol(each) for each in _pattern("{name}").findall(chain.group().replace("^T", ""))]
             if isinstance(value[0], str) and value[0] != "I":
                 continue
             for name in names:
@@ -179,9 +152,7 @@ class _Finder:
     def value_at(self, start: int) -> tuple[Any, int] | None:
         """An array, an identity, or a column of numbers that lost its brackets."""
         text = self.text
-        if identity := re.compile(
-            r"\s*(?:I(?:_(\d+))?|(?:the )?(\d+)\s*×\s*\d+ identity(?: matrix)?|(?:the )?identity)(?![\w(])"
-        ).match(text, start):
+        if identity := _pattern("identity").match(text, start):
             size = int(identity[1] or identity[2] or 0)
             eye = [[int(row == column) for column in range(size)] for row in range(size)]
             return (eye if 0 < size <= 64 else "I"), identity.end()
@@ -197,8 +168,6 @@ class _Finder:
         return array_at(text, start)
 
     def call_end(self, start: int) -> int:
-        from .literals import closing
-
         end = closing(self.text, start) + 1
         more = re.compile(r"(?:\.\w+(?:\([^()]*\))?)*").match(self.text, end)
         return more.end() if more else end
@@ -206,8 +175,9 @@ class _Finder:
     def worded_arrays(self) -> None:
         """Vectors after a word: "keys: (1, 0), (0, 1)", "the query is [1, 2]"."""
         for words, role in _data()["words"].items():
-            pattern = rf"\b(?:{words})(?: vectors?| matrix| matrices)?(?: (?P<name>{_NAME}))?\s*(?::|=|\bare\b|\bis\b|\bof\b|(?=[\[(]\s*-?\d))\s*"
-            for found in re.compile(pattern, re.IGNORECASE).finditer(self.text):
+            for found in re.compile(_pattern("worded").pattern.replace("WORDS", words), re.IGNORECASE).finditer(
+                self.text
+            ):
                 end, rows = found.end(), []
                 while (value := array_at(self.text, end)) and isinstance(value[0], list) and self.free((end, value[1])):
                     rows.append(value[0])
@@ -224,7 +194,7 @@ class _Finder:
     def role_of(self, name: str, matrix: bool) -> Any:
         """The role of an array by its letter; "other" where the letter may mean several things."""
         base = re.sub(r"_?\d+$", "", _symbol(name))
-        if base in ("x", "X") and not _ABOUT_ATTENTION.search(self.about):
+        if base in ("x", "X") and not _pattern("about_attention").search(self.about):
             return "input" if matrix or re.search(r"norm", self.about, re.IGNORECASE) else "vector"
         if base == "x" and base == _symbol(name) and not matrix:
             return "input" if re.search(r"norm", self.about, re.IGNORECASE) else "vector"
@@ -244,9 +214,9 @@ class _Finder:
             if len(rows) == 2 and len(rows[0][1]) > 2:
                 rows = [(rows[1][0], list(pair)) for pair in zip(rows[0][1], rows[1][1], strict=False)]
             for start, cells in rows:
-                number = len(cells) == 2 and re.match(rf"{_NUMBER}\s*(?P<unit>[A-Za-z/%]*)\s*$", cells[1])
+                number = len(cells) == 2 and _pattern("cell").match(cells[1])
                 if number:
-                    alias = re.search(rf"\(({_LETTER})\)", cells[0])
+                    alias = re.search(rf"\(({_data()['parts']['letter']})\)", cells[0])
                     name = re.sub(r"\([^()]*\)", "", cells[0]).strip(" :*`")
                     role = self.size_role(name)
                     at = self.text.find(cells[1], start)
@@ -258,7 +228,7 @@ class _Finder:
         for probe in (f"{name} = 7", f"{name.replace('_', ' ')} = 7", f"7 {name}"):
             for rule in _data()["rule"]:
                 if any(hint in probe.lower() for hint in rule["hint"].split("|")) and any(
-                    (found := _rule(each).fullmatch(probe)) and found.groupdict().get("number")
+                    (found := _pattern(each, True).fullmatch(probe)) and found.groupdict().get("number")
                     for each in rule["patterns"]
                 ):
                     return rule["role"]
@@ -278,7 +248,7 @@ class _Finder:
             if not any(hint in lower for hint in rule["hint"].split("|")):
                 continue
             for pattern in rule["patterns"]:
-                for found in _rule(pattern).finditer(self.text):
+                for found in _pattern(pattern, True).finditer(self.text):
                     self.size(rule["role"], found)
 
     def size(self, role: str, found: re.Match[str]) -> None:
@@ -293,30 +263,29 @@ class _Finder:
                 return
             self.add(found.span("only"), symbol=_symbol(groups["only"]), role=role)
             return
-        if not symbol and (
-            named := re.search(rf"({_NAME})\s*[=≈]\s*$", self.text[max(0, found.start(part) - 24) : found.start(part)])
-        ):
+        before = self.text[max(0, found.start(part) - 24) : found.start(part)]
+        if not symbol and (named := _pattern("assigned").search(before)):
             symbol = _symbol(named[1])
         value = groups["slice"] if part == "slice" else _number(groups["number"])
         if role == "length" and isinstance(value, int) and value >= 10**9:
             role = "training_tokens" if re.search("train", self.about, re.IGNORECASE) else "tokens_count"
-        changed = "change" if _CHANGED.search(self.text[max(0, found.start() - 120) : found.start(part)]) else ""
+        changed = (
+            "change" if _pattern("changed").search(self.text[max(0, found.start() - 120) : found.start(part)]) else ""
+        )
         self.add(found.span(part), symbol=symbol, role=role, value=value, of=changed,
                  unit=re.sub(r"\s+", "", groups.get("unit") or "").replace("persecond", "/s").replace("asecond", "/s"))  # fmt: skip
 
     def scalars(self) -> None:
         """Assignments of one number whose role only the letter may say."""
-        model = bool(_ABOUT_MODEL.search(self.about))
-        for chain in _CHAIN.finditer(self.text):
-            found = re.compile(rf"\s*(?:{_NUMBER}|(?P<other>-?\d[\d.]*(?:/\d+)?|sqrt\(?\d+\)?))").match(
-                self.text, chain.end()
-            )
-            if found is None or not self.free(found.span()) or _EXPRESSION.match(self.text, found.end()):
+        model = bool(_pattern("about_model").search(self.about))
+        for chain in _pattern("chain").finditer(self.text):
+            found = _pattern("scalar").match(self.text, chain.end())
+            if found is None or not self.free(found.span()) or _pattern("expression").match(self.text, found.end()):
                 continue
-            if _SUMMED.search(self.text[max(0, chain.start() - 12) : chain.start()]):
+            if _pattern("summed").search(self.text[max(0, chain.start() - 12) : chain.start()]):
                 continue
             value = _number(found["number"]) if found["number"] else read_number(found["other"])
-            for name in re.findall(_NAME, chain.group()):
+            for name in _pattern("{name}").findall(chain.group()):
                 symbol = _symbol(name)
                 role = _data()["letters"].get(symbol, "other") if model else "other"
                 if role == "vocabulary" and not (isinstance(value, int) and value >= 1000):
@@ -331,7 +300,7 @@ class _Finder:
 
     def supposed(self) -> None:
         """Sizes that a question changes by their letter: "if you increased h to 64"."""
-        for found in _SUPPOSED.finditer(self.text):
+        for found in _pattern("supposed").finditer(self.text):
             symbol = _symbol(found["name"])
             known = next((given.role for given in self.found if given.symbol == symbol), None)
             role = known or _data()["letters"].get(symbol)
@@ -342,8 +311,8 @@ class _Finder:
         """Formats of numbers, machines and models by their names."""
         patterns = _data()["names"]
         for found in re.finditer(patterns["dtype"], self.text, re.IGNORECASE):
-            before = re.findall(_STORED, self.text[max(0, found.start() - 40) : found.start()].lower())
-            after = re.findall(_STORED, self.text[found.end() : found.end() + 25].lower())
+            before = _pattern("stored").findall(self.text[max(0, found.start() - 40) : found.start()].lower())
+            after = _pattern("stored").findall(self.text[found.end() : found.end() + 25].lower())
             of = (before[-1:] or after[:1] or [""])[0].strip(" ,.;")
             name = found.group().lower().replace(" ", "-")
             name = {"half-precision": "float16", "single-precision": "float32", "full-precision": "float32"}.get(
@@ -367,7 +336,7 @@ class _Finder:
 
     def definitions(self) -> list[Definition]:
         found: list[Definition] = []
-        for equation in self.equations():
+        for equation in _pattern("equation").finditer(self.text):
             left, _, right = equation.group().partition("=")
             text = f"{left.strip()} = {' '.join(right.split())}".rstrip(" .,;")
             plain = self.value_at(self.text.index("=", equation.start()) + 1) is not None or re.fullmatch(
@@ -382,13 +351,6 @@ class _Finder:
                 found.append(Definition(text=text, span=self.back(equation.span())))
         return found
 
-    def equations(self) -> Iterator[re.Match[str]]:
-        """What stands around an equals sign up to the end of its formula."""
-        pattern = re.compile(
-            r"(?<![\w=<>])[A-Za-z]\w*(?:\^\w)?(?:\([^()=\n]{1,30}\))?\s*=(?!=)\s*[^=\n.?;]*?(?=[.;?]?\s*(?:\n|$)|[.;?]\s|,\s*(?:where|with|and|[A-Za-z]\w*\s*=)|\s(?:where|with|and|for|is)\s)"
-        )
-        yield from pattern.finditer(self.text)
-
 
 def _sign(found: re.Match[str]) -> str | None:
     sign = found.group()
@@ -400,8 +362,9 @@ def _sign(found: re.Match[str]) -> str | None:
         return f" {name}" if glued else name
     if sign[0] == "\\" and len(sign) == 2:
         return sign[1] if sign[1] in "_%&#" else " "
-    return {"$": "", "−": "-", "{,}": ","}.get(sign, _SIGNS.get(sign, sign.translate(_LOW) if sign[0] != "\\" else None)) \
-        if not "₀" <= sign <= "₉" else f"_{sign.translate(_LOW)}"  # fmt: skip
+    if "₀" <= sign <= "₉":
+        return f"_{sign.translate(_LOW)}"
+    return {"$": "", "−": "-", "{,}": ","}.get(sign, _SIGNS.get(sign))
 
 
 def _symbol(name: str) -> str:
@@ -423,8 +386,6 @@ def _number(text: str) -> int | float | str:
     if found is None or (found[3] and int(found[3]) > 100) or (found[2] and abs(int(found[2])) > 100):
         return text
     plain = found[1].replace(",", "").rstrip(".")
-    from fractions import Fraction
-
     value = Fraction(plain) ** int(found[3] or 1) * Fraction(10) ** int(found[2] or 0) * _SCALES.get(found[4], 1)
     return int(value) if value.denominator == 1 else float(value)
 
