@@ -311,13 +311,13 @@ def _sheets(help_text: str, *names: str, metavar: str | None = None) -> Any:
 
 
 # A matrix may begin with a minus sign: it is the value of an option, so it needs no escape.
-@app.command(epilog="Example: qkv solve by-hand --seed 7 --to solution.pdf")
+@app.command(epilog='Example: qkv solve "How many parameters does a layer of width 512 with 8 heads have?"')
 def solve(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Problems by name, each followed by the parts to solve (by-hand)",
-            metavar="[NAME [PART]]…",
+            help="Names of the bank with parts, a record (.toml, .json), a sheet, a question in words, or - (by-hand)",
+            metavar="[NAME [PART] | FILE | QUESTION]…",
             show_default=False,
         ),
     ] = None,
@@ -325,25 +325,37 @@ def solve(
         int | None,
         typer.Option(help="Solve this variant (the numbers of the original document)", min=0, max=LAST_SEED),
     ] = None,
-    brief: Annotated[bool, typer.Option("--brief", help="Shorten the derivation: leave the reasons out")] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="Print the answers without their derivations")] = False,
     to: Annotated[
         list[str] | None,
         typer.Option(help="Write FILE.md, .tex, .html, .pdf, .ipynb or .json; repeatable", metavar="FILE"),
     ] = None,
-    names: Annotated[bool, typer.Option("--list", help="List the problems")] = False,
-    given: Annotated[str | None, _own("Read them from FILE.toml, .json or .npz", "--given")] = None,
+    names: Annotated[bool, typer.Option("--list", help="List the exercises of the bank")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of an exercise")] = False,
+    record: Annotated[bool, typer.Option("--record", help="Print the record that was read and solve nothing")] = False,
     x: Annotated[str | None, _matrix("x", 'Give the tokens as rows: "2 3; -1 0; 1 -2"')] = None,
     wq: Annotated[str | None, _matrix("wq", "Give the query projection")] = None,
     wk: Annotated[str | None, _matrix("wk", "Give the key projection")] = None,
     wv: Annotated[str | None, _matrix("wv", "Give the value projection")] = None,
+    wo: Annotated[str | None, _matrix("wo", "Give the output projection")] = None,
     q: Annotated[str | None, _matrix("q", "Give the queries as rows")] = None,
     k: Annotated[str | None, _matrix("k", "Give the keys as rows")] = None,
     v: Annotated[str | None, _matrix("v", "Give the values as rows")] = None,
-    scale: Annotated[str | None, _own('Multiply the scores by this number (1), or "sqrt" for 1/√d', "--scale")] = None,
-    token: Annotated[int | None, _own("Work out the token at this position, from 1 (the last)", "--token")] = None,
+    heads: Annotated[int | None, _own("Split the width into this many heads", "--heads")] = None,
+    kv_heads: Annotated[int | None, _own("Split keys and values into this many heads", "--kv-heads")] = None,
+    similarity: Annotated[
+        str | None, _own("Use softmax, argmax, sigmoid, relu, linear or exponential (softmax)", "--similarity")
+    ] = None,
+    mask: Annotated[
+        str | None, _own('Mask the scores: causal, "window(2, 0)", or a matrix of 0 and 1', "--mask", metavar="MASK")
+    ] = None,
+    scale: Annotated[
+        str | None, _own('Multiply the scores by this number, or "sqrt" for 1/√d (sqrt)', "--scale")
+    ] = None,
+    token: Annotated[int | None, _own("Work out the token at this position, from 1 (all)", "--token")] = None,
     causal: Annotated[bool, _own("Let each token attend to itself and earlier tokens only", "--causal")] = False,
     sheet: Annotated[
-        str | None, _sheets("Solve the problems that are recognised in an assignment", "--sheet", metavar="FILE.md")
+        str | None, _sheets("Solve the questions of a sheet, a document in any format", "--sheet", metavar="FILE")
     ] = None,
     copies: Annotated[int | None, _sheets("Print this many sheets, each with its key", "--copies")] = None,
     export: Annotated[
@@ -357,14 +369,16 @@ def solve(
     heading: Annotated[str | None, _sheets("Set the title of the sheets", "--title")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Solve a problem step by step, with the bank's numbers, new ones or your own"""
+    """Solve exercises step by step: of the bank, of a file or a sheet, in words, or on your own numbers"""
     from .solve import Options, run
 
-    matrices = {"x": x, "wq": wq, "wk": wk, "wv": wv, "q": q, "k": k, "v": v}
+    matrices = {"x": x, "wq": wq, "wk": wk, "wv": wv, "wo": wo, "q": q, "k": k, "v": v}
     own = {name: text for name, text in matrices.items() if text is not None}
+    setting = {"heads": heads, "kv_heads": kv_heads, "similarity": similarity, "mask": mask, "scale": scale}
+    setting |= {"token": token, "causal": causal}
     options = Options(
-        words or [], seed, brief, to or [], names, given, own, scale, token, causal, sheet, copies, export, out, form,
-        together, heading, as_json,
+        words or [], seed, brief, to or [], names, own, setting, sheet, copies, export, out, form, together, heading,
+        schema, record, as_json,
     )  # fmt: skip
     if not run(options):
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""`qkv solve`: worked solutions, whole assignments, printed sheets and exports. Torch and SymPy are not imported."""
+"""`qkv solve`: exercises of the bank, of a file, of a sheet or in words; printed sheets and exports. No torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -21,7 +21,8 @@ from ..render.escapes import json_text, line
 from .errors import UsageError
 
 if TYPE_CHECKING:
-    from ..problems import Problem
+    from ..exercises import Exercise, Finding, Solution, Solved
+    from ..exercises.bank import BankExercise
     from ..render import Document
 
 T = TypeVar("T")
@@ -30,73 +31,107 @@ MOST_COPIES = 2000
 SHEET_FORMATS = ("pdf", "tex", "html", "md", "ipynb")
 SUFFIXES = (".md", ".tex", ".html", ".pdf", ".ipynb", ".json")
 _PART = re.compile(r"\d{0,3}\(?[a-z]\)?(?:[.(]?[ivx]{1,4}\)?)?", re.IGNORECASE)
+_ROLES = {"x": "tokens", "wq": "query_weight", "wk": "key_weight", "wv": "value_weight", "wo": "output_weight",
+          "q": "query", "k": "key", "v": "value"}  # fmt: skip
+_SIMILARITIES = ("softmax", "argmax", "sigmoid", "relu", "linear", "exponential")
 
 
 class Options(NamedTuple):
-    """The arguments of the command; `own` maps the names of options to matrices."""
+    """The arguments of the command; `own` maps the names of options to matrices, `setting` to the other numbers."""
 
-    words: list[str]
-    seed: int | None
-    brief: bool
-    to: list[str]
-    names: bool
-    given: str | None
-    own: dict[str, str]
-    scale: str | None
-    token: int | None
-    causal: bool
-    sheet: str | None
-    copies: int | None
-    export: str | None
-    out: str | None
-    form: str | None
-    together: bool
-    heading: str | None
-    as_json: bool
+    words: list[str] = []
+    seed: int | None = None
+    brief: bool = False
+    to: list[str] = []
+    names: bool = False
+    own: dict[str, str] = {}
+    setting: dict[str, Any] = {}
+    sheet: str | None = None
+    copies: int | None = None
+    export: str | None = None
+    out: str | None = None
+    form: str | None = None
+    together: bool = False
+    heading: str | None = None
+    schema: bool = False
+    record: bool = False
+    as_json: bool = False
 
 
-class Request(NamedTuple):
-    """A problem and the parts of it to solve; no parts means all."""
+@dataclass
+class Entry:
+    """One exercise to solve: from the bank with the parts that are wanted, or as it was read."""
 
-    problem: Problem
-    parts: tuple[str, ...]
+    exercise: Exercise
+    parts: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    understood: bool = True
+    confidence: float = 1.0
+    choose: Any = field(default=None, repr=False)
+
+    @property
+    def in_bank(self) -> bool:
+        from ..exercises.bank import BankExercise
+
+        return isinstance(self.exercise, BankExercise)
+
+    def solution(self) -> Solution:
+        from ..exercises import solve
+
+        return self.choose() if self.choose is not None else solve(self.exercise)
 
 
 def run(options: Options) -> bool:
     """Run the command.
 
     Returns:
-        False where no question of an assignment was recognised.
+        Whether anything was solved, or done.
     """
     _check_combinations(options)
+    if options.schema:
+        from ..exercises import schema
+
+        print(json_text(schema()))
+        return True
     if options.names:
         _show_list(options.as_json)
         return True
     paths = [_path(name) for name in options.to]
-    if options.sheet is not None:
-        return solve_sheet(options.sheet, options.brief, paths, options.as_json)
-    requests = _requests(options)
+    entries = _entries(options)
     if options.copies is not None or options.export is not None:
-        (print_sheets if options.copies is not None else export_bank)(requests, options)
+        if any(not entry.in_bank for entry in entries):
+            raise UsageError(complaint("NAME", "an exercise that is not of the bank", "names of the bank"))
+        (print_sheets if options.copies is not None else export_bank)(entries, options)
         return True
-    give_solutions(requests, options.brief, paths, options.as_json)
-    return True
-
-
-def give_solutions(requests: Sequence[Request], brief: bool, paths: Sequence[Path], as_json: bool) -> None:
-    """Write the solutions into files, or print them one problem at a time."""
-    for path in paths:
-        write(requests, brief, path)
-    if as_json:
-        found = [as_dict(each) for each in requests]
+    if options.record:
+        found = [entry.exercise.model_dump(mode="json", exclude_defaults=True) for entry in entries]
         print(json_text(found[0] if len(found) == 1 else found))
+        return any(entry.understood for entry in entries)
+    return give_solutions(entries, options.brief, paths, options.as_json)
+
+
+def give_solutions(entries: Sequence[Entry], brief: bool, paths: Sequence[Path], as_json: bool) -> bool:
+    """Write the solutions into files, or print them one exercise at a time, with a count at the end."""
+    solutions = [entry.solution() if entry.understood else None for entry in entries]
+    documents = [_document(entry, solution, brief) for entry, solution in zip(entries, solutions, strict=True)]
+    counts = _counts(entries, solutions)
+    plain = [_as_dict(entry, solution) for entry, solution in zip(entries, solutions, strict=True)]
+    for path in paths:
+        _write(documents, plain, path)
+    if as_json:
+        alone = len(entries) == 1 and entries[0].in_bank
+        print(json_text(plain[0] if alone else {"questions": plain, **counts}))
     elif not paths:
-        for place, each in enumerate(requests):
+        for place, document in enumerate(documents):
             if place:
                 typer.echo()
-            show(document(each, brief))
+            show(document)
+        if not all(entry.in_bank for entry in entries):
+            words = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
+            typer.echo(f"\n{words}")
     for path in paths:
         typer.echo(f"written: {path}", err=True)
+    return counts["solved"] > 0
 
 
 def show(document: Document) -> None:
@@ -110,35 +145,35 @@ def show(document: Document) -> None:
     show_document(document, console)
 
 
+def _counts(entries: Sequence[Entry], solutions: Sequence[Solution | None]) -> dict[str, int]:
+    parts = [part for solution in solutions if solution is not None for part in solution.parts]
+    solved = sum(part.answer is not None for part in parts)
+    unread = sum(not entry.understood for entry in entries)
+    unread += sum(
+        finding.code == "unread_clause" for entry in entries if entry.understood for finding in entry.findings
+    )
+    return {"solved": solved, "refused": len(parts) - solved, "not_understood": unread}
+
+
 def _check_combinations(options: Options) -> None:
-    own = bool(options.own or options.given)
-    more = [f"--{name}" for name in ("scale", "token") if getattr(options, name) is not None]
-    more += ["--causal"] if options.causal else []
-    sources = [
-        ("NAME", bool(options.words)), ("--given or matrices", own), ("--sheet", options.sheet is not None),
-        ("--list", options.names),
-    ]  # fmt: skip
+    own = bool(options.own)
+    set_up = [f"--{name.replace('_', '-')}" for name, value in options.setting.items() if value]
+    sources = [("NAME", bool(options.words)), ("matrices", own), ("--sheet", options.sheet is not None),
+               ("--list", options.names), ("--schema", options.schema)]  # fmt: skip
     named = [name for name, there in sources if there]
     if len(named) > 1:
         raise UsageError(complaint(" and ".join(named), "together", "one of them"))
-    if more and not own:
+    if set_up and not own:
         hint = 'for example --x "2 3; -1 0" --wq "1 0; 0 1" --wk "1 1; 0 1" --wv "1 0; 0 2"'
-        raise UsageError(complaint(", ".join(more), "no matrices of your own", "matrices, or --given", hint))
-    if options.own and options.given is not None:
-        raise UsageError(
-            complaint("--given", f"it together with --{next(iter(options.own))}", "a file or matrices, not both")
-        )
-    if options.given is not None and more:
-        raise UsageError(complaint(more[0], "it together with --given", "scale, token or mask in the file"))
+        raise UsageError(complaint(", ".join(set_up), "no matrices of your own", "matrices", hint))
     if own and options.seed is not None:
         raise UsageError(complaint("--seed", "it together with your own numbers", "one of them"))
     made = [name for name in ("copies", "export") if getattr(options, name) is not None]
     if len(made) > 1:
         raise UsageError(complaint("--copies and --export", "together", "one of them"))
-    if made and (options.to or options.sheet is not None or own or options.names):
-        raise UsageError(
-            complaint(f"--{made[0]}", "it together with --to, --sheet, --list or your own numbers", "it alone")
-        )
+    if made and (options.to or options.sheet is not None or own or options.names or options.record):
+        raise UsageError(complaint(f"--{made[0]}", "it together with --to, --sheet, --list, --record or your own numbers",
+                                   "it alone"))  # fmt: skip
     if made and options.out is None:
         raise UsageError(complaint("--out", "nothing", f"the folder for --{made[0]} to write to"))
     unused = [name for name, value in (("--out", options.out), ("--as", options.form), ("--title", options.heading),
@@ -147,36 +182,124 @@ def _check_combinations(options: Options) -> None:
         raise UsageError(complaint(unused[-1], "it without --copies", "both of them"))
 
 
-def _requests(options: Options) -> list[Request]:
-    if options.own or options.given is not None:
-        return [Request(_own_problem(options), ())]
-    from ..problems import named, names
+def _entries(options: Options) -> list[Entry]:
+    if options.own:
+        return [Entry(_own_exercise(options))]
+    if options.sheet is not None:
+        path = Path(options.sheet)
+        if not path.is_file():
+            raise UsageError(complaint("--sheet", repr(options.sheet), "an existing file"))
+        return _read_sheet(path)
+    from ..exercises.bank import names
 
-    whole_bank = options.export is not None and not options.words
-    words = options.words or (list(names()) if whole_bank else ["by-hand"])
-    found: list[Request] = []
+    words = options.words or (list(names()) if options.export is not None else ["by-hand"])
+    found: list[Entry] = []
     for word in words:
-        try:
-            if _PART.fullmatch(word.strip()) and found:
-                problem, parts = found[-1]
-                found[-1] = Request(problem, (*parts, problem.part(word).name))
-            else:
-                found.append(Request(named(word, options.seed), ()))
-        except OptionError as error:
-            raise UsageError(f"{error}") from None
+        if found and found[-1].in_bank and _PART.fullmatch(word.strip()):
+            entry = found[-1]
+            try:
+                label = entry.exercise.only(word).asked[0].label
+            except OptionError as error:
+                raise UsageError(str(error)) from None
+            found[-1] = Entry(entry.exercise, (*entry.parts, label))
+        else:
+            found += _of_word(word, options)
     return found
 
 
-def _own_problem(options: Options) -> Problem:
-    from ..problems.by_hand.given import given, read_given
+def _of_word(word: str, options: Options) -> list[Entry]:
+    """The exercises that an argument stands for: stdin, a record, a sheet, a question in words, or a name."""
+    if word == "-":
+        return _read_words(sys.stdin.read())
+    path = Path(word) if len(word) < 1000 and "\n" not in word else None
+    if path is not None and path.is_file():
+        if path.suffix.lower() in (".toml", ".json"):
+            from ..exercises import Exercise
 
-    if options.given is not None:
-        return read_given(options.given)
-    more: dict[str, Any] = {"scale": options.scale, "token": options.token}
+            return [Entry(Exercise.load(path))]
+        return _read_sheet(path)
+    if path is not None and (path.suffix.lower() in (".md", ".txt", ".tex", ".pdf", ".docx", ".ipynb", ".toml", ".json")
+                             and " " not in word):  # fmt: skip
+        raise UsageError(complaint("NAME", repr(word), "an existing file, a name of the bank, or a question"))
+    if len(word.split()) > 2 or "?" in word:
+        return _read_words(word)
+    from ..exercises.bank import named
+
     try:
-        return given(**options.own, **more, mask="causal" if options.causal else None)
-    except QkvError as error:
+        return [Entry(named(word, options.seed))]
+    except OptionError as error:
         raise UsageError(str(error)) from None
+
+
+def _read_words(text: str) -> list[Entry]:
+    from ..exercises.sheets import read_sheet
+
+    if not text.strip():
+        raise UsageError(complaint("NAME", "an empty text", "a question in words"))
+    return _from_readings(read_sheet(f"{text.strip()}\n"))
+
+
+def _read_sheet(path: Path) -> list[Entry]:
+    from ..exercises.sheets import read_sheet
+
+    entries = _from_readings(read_sheet(path))
+    if not entries:
+        raise OptionError(complaint("sheet", f"{path.name}, without a question", "an assignment"))
+    return entries
+
+
+def _from_readings(readings: Sequence[Any]) -> list[Entry]:
+    return [Entry(each.exercise, (), each.findings, each.understood, each.confidence, each.solve) for each in readings]
+
+
+def _own_exercise(options: Options) -> Exercise:
+    """The record of numbers on the command line: scores, weights and output of attention."""
+    from ..exercises import Asked, Convention, Exercise, Given, Structure
+    from ..exercises.sheets.arrays import read_array
+    from ..exercises.sheets.literals import read_number
+
+    setting = options.setting
+
+    def matrix(name: str, text: str) -> Any:
+        found = read_array(text)
+        found = read_array(f"[{text}]") if found is None or not isinstance(found, list) else found
+        if not isinstance(found, list) or not found:
+            hint = 'rows with ";" between them: "2 3; -1 0"'
+            raise UsageError(complaint(f"--{name}", repr(text), "a matrix of numbers", hint))
+        return found if isinstance(found[0], list) else [found]
+
+    symbols = {"x": "X", "wq": "W_Q", "wk": "W_K", "wv": "W_V", "wo": "W_O", "q": "Q", "k": "K", "v": "V"}
+    givens = [
+        Given(symbol=symbols[name], role=_ROLES[name], value=matrix(name, text)) for name, text in options.own.items()
+    ]  # pyright: ignore[reportArgumentType]
+    similarity = setting.get("similarity") or "softmax"
+    if similarity not in _SIMILARITIES:
+        raise UsageError(complaint("--similarity", repr(similarity), f"one of {', '.join(_SIMILARITIES)}"))
+    mask = "causal" if setting.get("causal") else "none"
+    if setting.get("mask"):
+        if re.match(r"(?:causal|none|window|padding)\b", setting["mask"]):
+            mask = setting["mask"] if mask == "none" else f"causal & {setting['mask']}"
+        else:
+            givens.append(Given(symbol="M", role="mask", value=matrix("mask", setting["mask"])))
+    conventions = {"scale": Convention(value="sqrt", source="assumed")}
+    if setting.get("scale"):
+        scale = setting["scale"] if setting["scale"] in ("sqrt", "none") else read_number(setting["scale"])
+        if scale is None:
+            raise UsageError(complaint("--scale", repr(setting["scale"]), 'a number, "sqrt" or "none"'))
+        conventions["scale"] = Convention(value=scale)
+    structure = Structure(
+        similarity=similarity, mask=mask, heads=setting.get("heads"), kv_heads=setting.get("kv_heads")
+    )
+    has_values = {"v", "wv"} & options.own.keys() or set(options.own) == {"x"}
+    asked = ["scores", *(["weights"] if similarity != "argmax" else []), *(["output"] if has_values else [])]
+    questions = [Asked(label=letter, quantity=name, row=setting.get("token")) for letter, name in zip("abc", asked)]
+    return Exercise(
+        title="Your own numbers",
+        givens=tuple(givens),
+        structure=structure,
+        conventions=conventions,
+        asked=tuple(questions),
+    )
 
 
 def _path(name: str) -> Path:
@@ -189,128 +312,103 @@ def _path(name: str) -> Path:
         raise UsageError(str(error)) from None
 
 
-def document(request: Request, brief: bool) -> Document:
-    from ..problems.printing.documents import solution_document
+def _document(entry: Entry, solution: Solution | None, brief: bool) -> Document:
+    """What was understood, then each answer; an exercise of the bank as its family prints it."""
+    from ..exercises.printing import answer_note, shown_label, solution_document, worked_blocks
+    from ..render import document as d
 
-    return solution_document(request.problem.solve(), brief, request.parts)
+    exercise = entry.exercise
+    if entry.in_bank and solution is not None:
+        return solution_document(solution, brief=brief, parts=entry.parts)
+    name = line(" ".join(filter(None, (exercise.label, exercise.title)))) or "Question"
+    blocks: list[Any] = []
+    said = [(head, ", ".join(words)) for head, words in exercise.understood() if words]
+    if said and entry.understood:
+        blocks.append(d.Table(("understood", ""), tuple((head, line(words)) for head, words in said)))
+    for finding in entry.findings:
+        words = line(finding.words())
+        blocks.append(d.Paragraph(f"{words[:1].upper()}{words[1:]}."))
+    if not entry.understood and said:
+        found = "; ".join(f"{head}: {words}" for head, words in said)
+        blocks.append(d.Paragraph(line(f"Found: {found}.")))
+    parts = tuple(map(_with_unit_once, solution.parts)) if solution is not None else ()
+    for part in parts:
+        if len(parts) > 1:
+            what = f"{part.asked.quantity} of {part.asked.object}" if part.asked.object else part.asked.quantity
+            label = (
+                f"{shown_label(part.asked.label)} " if part.asked.label and part.asked.label != exercise.label else ""
+            )
+            blocks.append(d.Heading(line(f"{label}{what.replace('_', ' ')}"), 3))
+        blocks += [answer_note(exercise, part)] if brief else list(worked_blocks(exercise, part))
+    return d.Document(name, tuple(blocks))
 
 
-def write(requests: Sequence[Request], brief: bool, path: Path) -> None:
-    from ..problems.printing.documents import joined_documents
-    from ..problems.printing.recomputed import cells
+def _with_unit_once(part: Solved) -> Solved:
+    """Without the unit where the text of the answer ends with it."""
+    if part.answer is None or not part.answer.unit or not part.answer.text.endswith(part.answer.unit):
+        return part
+    return replace(part, answer=replace(part.answer, unit=""))
+
+
+def _as_dict(entry: Entry, solution: Solution | None) -> dict[str, Any]:
+    exercise = entry.exercise
+    found = solution.as_dict()["parts"] if solution is not None else []
+    if entry.in_bank:
+        wanted = [part for part in found if not entry.parts or part["label"] in entry.parts]
+        named: Any = exercise
+        return {"name": named.name, "seed": named.seed, "title": exercise.title, "parts": wanted}
+    record = exercise.model_dump(mode="json", exclude_defaults=True)
+    findings = [{**finding.as_dict(), "words": finding.words()} for finding in entry.findings]
+    return {"label": exercise.label, "understood": entry.understood, "confidence": entry.confidence, "record": record,
+            "findings": findings, "parts": found}  # fmt: skip
+
+
+def _write(documents: Sequence[Document], plain: Sequence[dict[str, Any]], path: Path) -> None:
+    from ..exercises.printing import joined_documents
     from ..render.saving import save, write
 
     if path.suffix.lower() == ".json":
-        found = [as_dict(each) for each in requests]
-        text = json_text(found[0] if len(found) == 1 else found)
-        write({path: f"{text}\n".encode()})
-        return
-    documents = [document(each, brief) for each in requests]
-    if path.suffix.lower() == ".ipynb":
-        documents = [
-            replace(made, blocks=(*made.blocks, *cells(each.problem.solve())))
-            for made, each in zip(documents, requests, strict=True)
-        ]
-    save(joined_documents(documents, "Worked solutions"), path)
-
-
-def as_dict(request: Request) -> dict[str, Any]:
-    from ..problems.printing.exports import solution_as_dict
-
-    return solution_as_dict(request.problem.solve(), request.parts)
+        write({path: f"{json_text(plain[0] if len(plain) == 1 else list(plain))}\n".encode()})
+    else:
+        save(joined_documents(list(documents), "Worked solutions"), path)
 
 
 def _show_list(as_json: bool) -> None:
-    from ..problems import bank
+    from ..exercises.bank import named, names
 
-    rows = [(name, problem.title, len(problem.parts), problem.sources) for name, problem in bank().items()]
+    rows = [(name, named(name)) for name in names()]
     if as_json:
         found = [
-            {"name": name, "title": title, "parts": parts, "sources": list(sources)}
-            for name, title, parts, sources in rows
+            {"name": name, "title": each.title, "parts": len(each.asked), "sources": list(each.sources)}
+            for name, each in rows
         ]
         print(json_text(found))
         return
-    wide = max(len(name) for name, *_ in rows)
-    for name, title, parts, sources in rows:
-        known = ", ".join(source.replace(" ", "-") for source in sources)  # as NAME takes them
-        shown = f"{title} ({parts} part{'' if parts == 1 else 's'}; {known})"
-        typer.echo(f"{name:<{wide}}  {shown}"[:WIDEST] if sys.stdout.isatty() else f"{name:<{wide}}  {shown}")
+    wide = max(len(name) for name, _ in rows)
+    for name, each in rows:
+        count = len(each.asked)
+        shown = f"{name:<{wide}}  {each.title} ({count} part{'' if count == 1 else 's'})"
+        typer.echo(shown[:WIDEST] if sys.stdout.isatty() else shown)
 
 
-def solve_sheet(name: str, brief: bool, paths: Sequence[Path], as_json: bool) -> bool:
-    """Solve what is recognised in an assignment, and list the questions that are not.
-
-    Returns:
-        Whether anything was recognised.
-    """
-    from ..problems.printing.assignments import LONGEST, MOST, left_off, recognised
-
-    text = _read_assignment(Path(name), most=4 * LONGEST)
-    found = recognised(text)
-    known = [(question, match) for question, match in found if match is not None]
-    unknown = [question.label for question, match in found if match is None]
-    more = left_off(text) if len(found) == MOST else 0
-    requests = [Request(match.problem, ()) for _, match in known]
-    for path in paths if requests else ():
-        write(requests, brief, path)
-    if as_json:
-        solved = [
-            {"question": question.label, "score": round(match.score, 3), "solution": as_dict(each)}
-            for (question, match), each in zip(known, requests, strict=True)
-        ]
-        print(json_text({"solved": solved, "unrecognised": unknown, "left_off": more}))
-    else:
-        for (question, match), each in zip(known, requests, strict=True):
-            typer.secho(f"Question {line(question.label)}: {match.problem.name}", bold=True)
-            if not paths:
-                show(document(each, brief))
-                typer.echo()
-        for label in unknown:
-            typer.echo(f"Question {line(label)}: not recognised")
-    if more:
-        typer.echo(f"qkv: the first {MOST} questions were read, {more} more were not; split the assignment", err=True)
-    if not requests:
-        typer.echo(f"qkv: no question in {name} was recognised; qkv solve --list shows the known problems", err=True)
-    for path in paths if requests else ():
-        typer.echo(f"written: {path}", err=True)
-    return bool(requests)
-
-
-def _read_assignment(path: Path, most: int) -> str:
-    if not path.is_file():
-        raise UsageError(complaint("--sheet", repr(str(path)), "an existing file", "a text or Markdown file"))
-    size = path.stat().st_size
-    if size > most:
-        raise OptionError(complaint("--sheet", f"{size:,} bytes", f"at most {most:,}", "split the assignment"))
-    raw = path.read_bytes()
-    if b"\0" in raw[:4096] and not raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        hint = "copy its text into a .md or .txt file"
-        raise OptionError(complaint("--sheet", f"{path.name}, a binary file", "a text or Markdown file", hint))
-    coding = "utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
-    text = raw.decode(coding, errors="replace")
-    if not text.strip():
-        raise OptionError(complaint("--sheet", f"{path.name}, an empty file", "an assignment"))
-    return text
-
-
-def print_sheets(requests: Sequence[Request], options: Options) -> None:
+def print_sheets(entries: Sequence[Entry], options: Options) -> None:
     """Write sheet-001.pdf, key-001.pdf and so on, or one file of sheets and one of keys."""
-    from ..problems.printing.sheets import TITLE
+    from ..exercises.printing import TITLE
 
     copies, form = options.copies or 0, (options.form or "pdf").lower().lstrip(".")
     if not 1 <= copies <= MOST_COPIES:
         raise UsageError(complaint("--copies", copies, f"from 1 to {MOST_COPIES}"))
     if form not in SHEET_FORMATS:
         raise UsageError(complaint("--as", repr(options.form), f"one of {', '.join(SHEET_FORMATS)}"))
-    if any(each.parts for each in requests):
-        raise UsageError(complaint("PART", "it together with --copies", "whole problems"))
+    if any(entry.parts for entry in entries):
+        raise UsageError(complaint("PART", "it together with --copies", "whole exercises"))
     if form in ("pdf", "tex"):
         from ..render.to_typst import compiler
 
         compiler()
     folder = output_folder(options.out or "")
-    names = tuple(each.problem.name for each in requests)
+    exercises: list[Any] = [entry.exercise for entry in entries]
+    names = tuple(each.name for each in exercises)
     first = options.seed or 0
     title = options.heading or TITLE
     if options.together:
@@ -324,14 +422,14 @@ def print_sheets(requests: Sequence[Request], options: Options) -> None:
         typer.echo(f"{copies} sheet{'s' if copies > 1 else ''} with keys in {folder} ({len(files)} files)")
 
 
-def export_bank(requests: Sequence[Request], options: Options) -> None:
-    """Write the problems in the format of another program."""
-    from ..problems.printing.exports import FORMATS, save_export
+def export_bank(entries: Sequence[Entry], options: Options) -> None:
+    """Write the exercises in the format of another program."""
+    from ..exercises.exports import FORMATS, save_export
 
     form = (options.export or "").lower()
     if form not in FORMATS:
         raise UsageError(complaint("--export", repr(options.export), f"one of {', '.join(FORMATS)}"))
-    files = save_export([each.problem for each in requests], form, output_folder(options.out or ""))
+    files = save_export([entry.exercise for entry in entries], form, output_folder(options.out or ""))
     if options.as_json:
         print(json.dumps({"format": form, "files": [str(file) for file in files]}, indent=2))
         return
@@ -353,19 +451,19 @@ def output_folder(name: str) -> Path:
     return folder
 
 
-@lru_cache(maxsize=32)
-def _known(name: str) -> Problem:
-    from ..problems import named
+@lru_cache(maxsize=64)
+def _variant(name: str, seed: int) -> BankExercise:
+    from ..exercises.bank import named
 
-    return named(name)
+    return named(name, seed)
 
 
 def sheet_and_key(names: Sequence[str], seed: int, copy: int, title: str) -> tuple[Document, Document]:
-    from ..problems.printing.sheets import sheet_document
+    from ..exercises.printing import sheet_document
 
-    problems = [_known(name).variant(seed) for name in names]
-    sheet = sheet_document(problems, title=title, copy=copy)
-    return sheet, sheet_document(problems, key=True, title=title, copy=copy)
+    exercises = [_variant(name, seed) for name in names]
+    sheet = sheet_document(exercises, title=title, copy=copy)
+    return sheet, sheet_document(exercises, key=True, title=title, copy=copy)
 
 
 Job = tuple[Sequence[str], int, int, str, str, Path]
@@ -396,7 +494,7 @@ def _printed(jobs: Sequence[Job], quiet: bool) -> Iterator[list[Path]]:
 def _together(
     names: Sequence[str], first: int, copies: int, title: str, form: str, folder: Path, quiet: bool
 ) -> list[Path]:
-    from ..problems.printing.documents import joined_documents
+    from ..exercises.printing import joined_documents
     from ..render.saving import save
 
     made = (sheet_and_key(names, first + copy, copy + 1, title) for copy in range(copies))

@@ -16,7 +16,10 @@ _GAP = r"[\s\-‐‑–]{0,12}"  # bounded, so that long blanks cost no time
 _BLANKED = re.compile(r"```.*?(?:```|\Z)|<[^<>\n]{1,40}>", re.DOTALL)
 # Replacements keep the length of the text, so that every span is also a span of the text as it was written.
 _MARKS = (
-    (re.compile(r"\\(?:mathbf|mathrm|mathbb|mathcal|boldsymbol|bm|text|textbf|textit|operatorname|emph)\*?(?=\W)"), " "),
+    (
+        re.compile(r"\\(?:mathbf|mathrm|mathbb|mathcal|boldsymbol|bm|text|textbf|textit|operatorname|emph)\*?(?=\W)"),
+        " ",
+    ),
     (re.compile(r"\\(?:left|right|big|Big|displaystyle|quad|qquad|,|;|!|:)(?![a-zA-Z])"), " "),
     (re.compile(r"\\(?:top|intercal)(?![a-zA-Z])"), "T"),
     (re.compile(r"[$*`]|\\(?=[a-zA-Z_%&#$])"), " "),
@@ -24,14 +27,21 @@ _MARKS = (
     (re.compile(r"[’‘]"), "'"),
 )
 _LATE = r"Consider|Considering|How|What|Which|Derive|Compute|Find|Do|Can|Explore|Look|Think|Give|For"
-_ENDS = re.compile(rf"(?<=[\w)]\.)(?=(?:{_LATE})\b)|" r"(?<=[.?!])[)\"'\]]*(?=\s+(?:[A-Z(\"'\[$\\*_•-]|\d+[.)]\s)|\s*$)|\n\s*\n|\n(?=\s*(?:[-•*+]|\(?[a-z0-9]{1,3}[.)])\s)|[;:]\s*\n")
-_ABBREVIATIONS = re.compile(r"(?:\b(?:e\.g|i\.e|cf|vs|resp|approx|fig|eq|sec|no|w\.r\.t|prev|etc)\.|\b[A-Z]\.)$", re.IGNORECASE)
+_ENDS = re.compile(
+    rf"(?<=[\w)]\.)(?=(?:{_LATE})\b)|"
+    r"(?<=[.?!])[)\"'\]]*(?=\s+(?:[A-Z(\"'\[$\\*_•-]|\d+[.)]\s)|\s*$)|\n\s*\n|\n(?=\s*(?:[-•*+]|\(?[a-z0-9]{1,3}[.)])\s)|[;:]\s*\n"
+)
+_ABBREVIATIONS = re.compile(
+    r"(?:\b(?:e\.g|i\.e|cf|vs|resp|approx|fig|eq|sec|no|w\.r\.t|prev|etc)\.|\b[A-Z]\.)$", re.IGNORECASE
+)
 # A verb that lost the space after it ("DefineE[q]"): only before what cannot continue the word.
 _GLUED = re.compile(r"(?:Define|Perform|Derive|Compute|Calculate|Find)(?=[A-Z\[(]|arg ?max|softmax|the\b)")
 _PARENTHESES = re.compile(r"\((?:\s*(?:hint|note|recall|remark)\b[^()]*(?:\([^()]*\)[^()]*)*|\s*[\d.]+\s*(?:pts?|points?|marks?)\s*|e\.g\.[^()]*|i\.e\.[^()]*)\)", re.IGNORECASE)  # fmt: skip
 _MARKING = re.compile(r"\[\s*[\d.]+\s*(?:pts?|points?|marks?)\s*\]", re.IGNORECASE)
 _ITSELF = re.compile(r"\b(?:it|this|them|that|these)\b(?!\s+\w+\s+(?:is|are|has)\b)", re.IGNORECASE)
-_ORDINALS = {name: place for place, name in enumerate(("first", "second", "third", "fourth", "fifth", "sixth", "seventh"), 1)}
+_ORDINALS = {
+    name: place for place, name in enumerate(("first", "second", "third", "fourth", "fifth", "sixth", "seventh"), 1)
+}
 _ROW = re.compile(
     r"\b(first|second|third|fourth|fifth|sixth|seventh|last|final)\s+(?:\w+\s+)?(?:token|query|position|row|word|timestep|step)\b"
     r"|\b(?:token|query|position|row|word|index|step|timestep|pos|t)\s*(?:number\s*|=\s*|[xqy]?_?\{?)(\d+)\b"
@@ -44,7 +54,25 @@ _UNIT = re.compile(
 )  # fmt: skip
 _SYMBOL = r"\\?[A-Za-zα-ωΑ-Ωµ]+(?:_\{?\w+\}?)?"
 _TERMS = re.compile(rf"(?:in terms of|as a function of|as functions of)\s*(?:the\s+|sequence lengths?\s*|only\s+)*({_SYMBOL}(?:(?:\s*,\s*(?:and\s+)?|\s+and\s+|\s*and(?=[a-z]\b))(?:the\s+)?{_SYMBOL})*)")  # fmt: skip
-_WORDS_IN_TERMS = frozenset(["the", "of", "and", "sequence", "length", "width", "number", "size", "heads", "batch", "only", "feature", "map", "phi", "kernel"])
+_WORDS_IN_TERMS = frozenset(
+    [
+        "the",
+        "of",
+        "and",
+        "sequence",
+        "length",
+        "width",
+        "number",
+        "size",
+        "heads",
+        "batch",
+        "only",
+        "feature",
+        "map",
+        "phi",
+        "kernel",
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -130,9 +158,13 @@ def pattern(text: str, words: dict[str, str]) -> re.Pattern[str]:
     """Compile a pattern of the table."""
     for _ in range(3):
         text = re.sub(r"\{([a-z]+)\}", lambda match: words[match[1]], text)
-    text = text.replace(r"\w+ ", r"\w+" + _GAP.replace("{0,", "{1,").replace(" ", ""))  # else words could be cut anywhere
+    text = text.replace(
+        r"\w+ ", r"\w+" + _GAP.replace("{0,", "{1,").replace(" ", "")
+    )  # else words could be cut anywhere
     pieces = re.split(r"(\[[^\]]*\]|\\.)", text)  # a space within brackets, or after a backslash, is no gap
-    return re.compile("".join(each if place % 2 else each.replace(" ", _GAP) for place, each in enumerate(pieces)), re.IGNORECASE)
+    return re.compile(
+        "".join(each if place % 2 else each.replace(" ", _GAP) for place, each in enumerate(pieces)), re.IGNORECASE
+    )
 
 
 @cache
@@ -238,7 +270,10 @@ def _clauses(shown: str, sentence: Span) -> Iterator[Clause]:
         return
     question = words.rstrip(" )\"'*_\n").endswith("?")
     starts = []
-    for found in re.finditer(r"(?:^[\W\d]*|[,;:.(]\s*|\b(?:and|then|or|please|also|must|but)\s+|\b(?:asked|task is|goal is|job is|ask you|need|required|exercise is|want you|challenge is|try)\s+to\s+)", words):
+    for found in re.finditer(
+        r"(?:^[\W\d]*|[,;:.(]\s*|\b(?:and|then|or|please|also|must|but)\s+|\b(?:asked|task is|goal is|job is|ask you|need|required|exercise is|want you|challenge is|try)\s+to\s+)",
+        words,
+    ):
         place = found.end()
         if verb := known.verb.match(words, place) or _GLUED.match(words, place):
             if not (starts and re.match(r"use\b|apply\b", verb.group(), re.IGNORECASE) and "and" not in found.group()):
@@ -252,7 +287,9 @@ def _clauses(shown: str, sentence: Span) -> Iterator[Clause]:
         end = starts[place + 1][0] if place + 1 < len(starts) else len(words)
         body = words[start:end]
         stop = known.stops.search(body, len(verb))
-        yield Clause((sentence[0] + start, sentence[0] + end), sentence, body, stop.start() if stop else len(body), verb)
+        yield Clause(
+            (sentence[0] + start, sentence[0] + end), sentence, body, stop.start() if stop else len(body), verb
+        )
 
 
 def _opens(words: str, found: re.Match[str], asking: re.Match[str]) -> bool:
@@ -351,4 +388,6 @@ def _symbols(text: str) -> Iterator[str]:
             yield name.replace("{", "").replace("}", "")
 
 
-_GREEK = frozenset(["alpha", "beta", "gamma", "delta", "epsilon", "lambda", "mu", "sigma", "tau", "theta", "phi", "omega"])
+_GREEK = frozenset(
+    ["alpha", "beta", "gamma", "delta", "epsilon", "lambda", "mu", "sigma", "tau", "theta", "phi", "omega"]
+)

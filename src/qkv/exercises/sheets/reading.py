@@ -82,7 +82,9 @@ def _read_tree(question: Question) -> Iterator[Reading]:
     listings = ""
     for part in question.parts:
         below += _read_tree(replace(part, context=f"{part.context}{listings}"))
-        listings += "".join(f"\n\n{match.group()}" for match in FENCED.finditer(part.text)) if "Test" not in part.label else ""
+        listings += (
+            "".join(f"\n\n{match.group()}" for match in FENCED.finditer(part.text)) if "Test" not in part.label else ""
+        )
     below = _inherited(below)
     own = _read(question)
     asked = {each.quantity for reading in below for each in reading.exercise.asked}
@@ -167,7 +169,11 @@ def _base(givens: Any) -> tuple[Given, ...]:
     for given in givens:
         known = given.role not in ("other", "law", "listing") and given.span is None
         sized = given.value is not None and not shape_of(given.value)
-        own = known and sized and any(each.role == given.role and each.span is not None and each.of == given.of for each in kept)
+        own = (
+            known
+            and sized
+            and any(each.role == given.role and each.span is not None and each.of == given.of for each in kept)
+        )
         same = any(each.model_copy(update={"span": None}) == given.model_copy(update={"span": None}) for each in kept)
         if not own and not same:
             kept.append(given)
@@ -183,26 +189,42 @@ def _torn_sizes(givens: Sequence[Given], text: str) -> Iterator[Given]:
 
 
 def _asked(
-    question: Question, asks: AskedFor, givens: Sequence[Given], exercise: Exercise, says: Settled, options: tuple[Option, ...]
+    question: Question,
+    asks: AskedFor,
+    givens: Sequence[Given],
+    exercise: Exercise,
+    says: Settled,
+    options: tuple[Option, ...],
 ) -> list[Asked]:
     """The questions of the record: those that are asked, and those asked again with other givens."""
     found: list[Asked] = []
     certain = _certainty(asks, givens, f"{question.context}\n{question.text}", says)
     for wanted in asks.wanted:
-        changed = tuple(_changed(given) for given in givens if given.of == "change" and _inside(given.span, wanted.clause.span))
+        changed = tuple(
+            _changed(given) for given in givens if given.of == "change" and _inside(given.span, wanted.clause.span)
+        )
         doubt = certain if quantities()[wanted.quantity]["module"] in _ON_FIGURES else 1.0
         doubt *= 0.3 if asks.experiments else 1.0
-        if wanted.quantity == "listing_changes" and any(given.role == "listing" and "___" in str(given.value) for given in givens):
+        if wanted.quantity == "listing_changes" and any(
+            given.role == "listing" and "___" in str(given.value) for given in givens
+        ):
             doubt = 0.5  # blanks hide what else must change
         if wanted.quantity.startswith("growth") and exercise.structure.variant in ("mqa", "gqa"):
             doubt = doubt if exercise.size("heads") is not None else 0.5
         found.append(
             Asked(
-                label=question.label, quantity=wanted.quantity, object=_TORN.sub(r"\1^T \2", wanted.object), row=_row(wanted, exercise),
-                in_terms_of=wanted.in_terms_of, unit=_unit(wanted.unit), options=options if len(asks.wanted) == 1 else (),
-                several=bool(_SEVERAL.search(question.text)), changes=changed,
+                label=question.label,
+                quantity=wanted.quantity,
+                object=_TORN.sub(r"\1^T \2", wanted.object),
+                row=_row(wanted, exercise),
+                in_terms_of=wanted.in_terms_of,
+                unit=_unit(wanted.unit),
+                options=options if len(asks.wanted) == 1 else (),
+                several=bool(_SEVERAL.search(question.text)),
+                changes=changed,
                 text=_words(question, wanted),
-                span=question.locate(wanted.clause.span), confidence=round(wanted.weight * doubt, 3),
+                span=question.locate(wanted.clause.span),
+                confidence=round(wanted.weight * doubt, 3),
             )  # fmt: skip
         )
     found = [each for asked in found for each in _apart(asked, givens)]
@@ -218,12 +240,17 @@ def _apart(asked: Asked, givens: Sequence[Given]) -> list[Asked]:
     names: list[str] = []
     if asked.quantity == "blank" and not asked.object:
         listings = [str(given.value) for given in givens if given.role == "listing"]
-        names = [match[1] for text in listings[-1:] for match in re.finditer(r"_{2,}\s*\(?([A-Za-z0-9])\)?\s*_{2,}", text)]
+        names = [
+            match[1] for text in listings[-1:] for match in re.finditer(r"_{2,}\s*\(?([A-Za-z0-9])\)?\s*_{2,}", text)
+        ]
     elif asked.quantity == "shape":
         pieces = re.split(r"\s*,\s*(?:and\s+)?|\s+and\s+", asked.object)
         names = pieces if all(re.fullmatch(r"(?:the )?\W*\w{1,8}\W*", piece) for piece in pieces) else []
     elif asked.quantity == "listing_changes":
-        layer = re.search(r"(\w+)\s*=\s*nn\.Linear\(\s*(?:in_features\s*=\s*)?[^,()]+,\s*(?:out_features\s*=\s*)?([^()]+?)\s*\)", asked.text)
+        layer = re.search(
+            r"(\w+)\s*=\s*nn\.Linear\(\s*(?:in_features\s*=\s*)?[^,()]+,\s*(?:out_features\s*=\s*)?([^()]+?)\s*\)",
+            asked.text,
+        )
         if layer and not asked.changes:
             change = Given(symbol=layer[1], role="out_features", value=layer[2])
             return [asked.model_copy(update={"changes": (change,)})]
@@ -256,7 +283,9 @@ def _row(wanted: Wanted, exercise: Exercise) -> int | None:
     if wanted.quantity not in _WITH_ROWS or re.search(r"\d", wanted.object):
         return None
     base = int(exercise.convention("index_base", 1))
-    rows = next((shape_of(each.value) for each in exercise.of_role("query", "tokens") if len(shape_of(each.value)) == 2), ())
+    rows = next(
+        (shape_of(each.value) for each in exercise.of_role("query", "tokens") if len(shape_of(each.value)) == 2), ()
+    )
     if exercise.of_role("query") and not rows:
         return None  # a single query is its own row
     return row_number(wanted.row, base, rows[0] if rows else None)
@@ -270,7 +299,9 @@ def _certainty(asks: AskedFor, givens: Sequence[Given], text: str, says: Settled
     certain = 1.0
     for match in _NUMBER.finditer(asks.plain):
         part = match.span()
-        if re.search(r"(?:\^|times|×|sqrt|√|\bx|R|\\mathbb)[\s({]*$", asks.plain[: part[0]][-16:]) or re.match(r"\s*(?:times|×|x\s*\d)", asks.plain[part[1] :]):
+        if re.search(r"(?:\^|times|×|sqrt|√|\bx|R|\\mathbb)[\s({]*$", asks.plain[: part[0]][-16:]) or re.match(
+            r"\s*(?:times|×|x\s*\d)", asks.plain[part[1] :]
+        ):
             continue  # a shape, or a root that is written out
         if match.group() == "0" and re.search(r"\bbe\s*$", asks.plain[: part[0]][-6:]):
             continue
@@ -278,7 +309,9 @@ def _certainty(asks: AskedFor, givens: Sequence[Given], text: str, says: Settled
         if not covered and not _REFERENCE.search(asks.plain[max(0, part[0] - 14) : part[0]]) and not _aside(asks, part):
             certain *= 0.75 if any(start <= part[0] < end for start, end in asked) else 0.6
     for match in table().complications.finditer(asks.plain):
-        if re.search(r"\b(?:no|without|ignor\w+|not|neglect\w*)\s+(?:any\s+|the\s+|use\s+)*$", asks.plain[: match.start()][-24:]):
+        if re.search(
+            r"\b(?:no|without|ignor\w+|not|neglect\w*)\s+(?:any\s+|the\s+|use\s+)*$", asks.plain[: match.start()][-24:]
+        ):
             continue
         if not any(start < match.end() and match.start() < end for start, end in known):
             certain *= 0.5
@@ -338,7 +371,9 @@ def _read_test(question: Question, task: Task) -> Reading:
         givens = (*givens, Given(symbol="epsilon", role="epsilon", value="1e-5"))
         findings = (Finding("assumed", {"convention": "epsilon", "value": "1e-5, the usual default of a function,"}),)
     confidence = 0.9 if task.understood else 0.3
-    asked = Asked(label=question.label, quantity=task.quantity, text=question.title, span=question.span, confidence=confidence)
+    asked = Asked(
+        label=question.label, quantity=task.quantity, text=question.title, span=question.span, confidence=confidence
+    )
     exercise = Exercise(
         label=question.label, title=question.title, text=question.text, span=question.span, givens=givens,
         definitions=_definitions(question.context), structure=structure, conventions=conventions,
@@ -359,7 +394,9 @@ def _chosen(part: Solved) -> Solved:
     symbols = dict(answer.symbols)
     texts = [answer.text, *(each.text for each in answer.also if not each.convention)]
     fitting = [
-        option for option in options if any(compare(text, option.text, symbols).kind == "equal" for text in texts if text)
+        option
+        for option in options
+        if any(compare(text, option.text, symbols).kind == "equal" for text in texts if text)
     ]
     if len(fitting) != 1:
         said = "no option is" if not fitting else "several options are"

@@ -140,7 +140,9 @@ def _parameter_names(call: Call, context: str) -> list[str]:
         names = [re.split(r"[:=]", each)[0].strip() for each in match[1].split(",")]
         if len(names) >= len(call.arguments) and all(name.isidentifier() for name in names):
             return names
-    named = re.findall(r"(?:^|[\s,;(`])([a-z_]+)\s*=\s*[\d\[]", " ".join(match[1] for match in FENCED.finditer(context)))
+    named = re.findall(
+        r"(?:^|[\s,;(`])([a-z_]+)\s*=\s*[\d\[]", " ".join(match[1] for match in FENCED.finditer(context))
+    )
     return named if len(named) == len(call.arguments) and len(set(named)) == len(named) else []
 
 
