@@ -92,10 +92,9 @@ def judge(gold: Answer, text: str, context: Context) -> Outcome:
 
 def _under(other: Also, unsaid: bool) -> Outcome:
     """The outcome of an answer that is right under another convention, which the text may leave open."""
-    if not other.convention:
-        return right()
-    code = "other_convention" if unsaid else "convention_condition"
-    return right(code, convention=other.convention) if unsaid else conditional(other.convention, code)
+    if other.convention and not unsaid:
+        return conditional(other.convention, "convention_condition")
+    return right("other_convention", convention=other.convention) if other.convention else right()
 
 
 def _with_mistakes(outcome: Outcome, names: Iterable[str], gold: Answer, text: str, context: Context) -> Outcome:

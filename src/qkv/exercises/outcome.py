@@ -14,8 +14,6 @@ from .findings import Finding
 if TYPE_CHECKING:
     from ..maths import Verdict
 
-KINDS = ("right", "conditional", "incomplete", "wrong", "unread")
-
 
 @dataclass(frozen=True)
 class Known:

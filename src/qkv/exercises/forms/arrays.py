@@ -105,11 +105,6 @@ def entries(cells: Any, place: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int
         yield from entries(cell, (*place, index))
 
 
-def turned(cells: Any) -> Any:
-    """A matrix with rows and columns exchanged."""
-    return [list(column) for column in zip(*cells, strict=True)]
-
-
 def written(cells: Any) -> str:
     """
     >>> written(["1", "2"]), written([["1"], ["2"]])

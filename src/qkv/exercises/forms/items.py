@@ -55,7 +55,9 @@ def pieces(items: Mapping[str, Answer], text: str, context: Context) -> dict[str
     for label in (*named, *stacks):
         marks += [(each.start(), each.end(), label) for each in re.finditer(_pattern(label), text)]
     found: dict[str, str | dict[str, str]] = {}
-    marks = sorted(mark for mark in marks if not _within(mark, marks))
+    # Of two labels of which one holds the other, the longer one is meant.
+    inner = {one for one in marks for two in marks if two[0] <= one[0] and one[1] <= two[1] and two[:2] != one[:2]}
+    marks = sorted(set(marks) - inner)
     ends = sorted({each.start() for each in re.finditer(_OTHER, text)} | {start for start, _, _ in marks} | {len(text)})
     for start, end, label in marks:
         piece = text[end : next(each for each in ends if each >= end and each > start)]
@@ -148,9 +150,3 @@ def _pattern(label: str) -> str:
     signs = r"[\s,]*".join(map(re.escape, re.findall(r"\w", below)))
     script = rf"\s*_?\s*\{{?\s*{signs}\s*\}}?(?!\d)" if below else r"(?!_)"
     return rf"{_BEGINS}{re.escape(head)}{script}{_TIE}"
-
-
-def _within(mark: tuple[int, int, str], marks: list[tuple[int, int, str]]) -> bool:
-    """Whether another label holds this one."""
-    start, end, _ = mark
-    return any(first <= start and end <= last and (last - first) > (end - start) for first, last, _ in marks)

@@ -14,7 +14,7 @@ from ..solving import Answer
 from .statement import ALIGNED, plain_text, split_outside, trimmed
 from .values import Context
 
-LONGEST, MOST = 8_000, 40  # characters, and expressions of a proof
+LONGEST = 4_000  # characters of a proof
 
 _LINE = re.compile(r"\\\\(?:\[[^\]]{0,20}\])?|\n|\\(?:Rightarrow|implies|therefore|iff)(?![A-Za-z])|[⇒⟹∴⟺]")
 _WRITTEN = {"≤": r"\\leq?(?![A-Za-z])|<=", "≥": r"\\geq?(?![A-Za-z])|>=", "=": r"\\equiv(?![A-Za-z])|≡"}
@@ -43,22 +43,19 @@ def judge_proof(answer: Answer, text: str, context: Context) -> Outcome:
         return unread("hedged", words=taken_back[0])
     symbols = {**answer.derivation.symbols, **answer.symbols}
     chains = _chains(ALIGNED.sub(" ", plain_text(text)))
-    verdicts = {link: _verdict(link, symbols) for chain in chains for link in chain[:MOST]}
-    if not verdicts or len(verdicts) > MOST:
-        return unread("no_chain") if not verdicts else unread("too_long", size=len(verdicts), most=MOST)
+    verdicts = {link: _verdict(link, symbols) for chain in chains for link in chain}
+    if not verdicts:
+        return unread("no_chain")
+    sides = _sides(answer)
+    # Where nothing ties the names of the claim together, a true link may seem refuted.
+    tied = bool(sides) and compare(sides[0][0], sides[-1][0], symbols).kind == "equal"
     for link, verdict in verdicts.items():
-        if verdict.kind == "different" and verdict.evidence == "refuted" and _claim_holds(answer, symbols):
+        if tied and verdict.kind == "different" and verdict.evidence == "refuted":
             return Outcome("wrong", (Finding("link", link._asdict()),), verdict=verdict)
     for link, verdict in verdicts.items():
         if verdict.kind != "equal":
             return unread("link_unread", **link._asdict())
     return _complete(answer, chains, symbols)
-
-
-def _claim_holds(answer: Answer, symbols: Mapping[str, str]) -> bool:
-    """Whether the symbols tie the names of the claim together: without that, a true link may seem refuted."""
-    sides = _sides(answer)
-    return bool(sides) and compare(sides[0][0], sides[-1][0], symbols).kind == "equal"
 
 
 def _complete(answer: Answer, chains: list[list[Link]], symbols: Mapping[str, str]) -> Outcome:

@@ -76,7 +76,7 @@ def stated(text: str) -> str | Finding:
     if len(text) > LONGEST:
         return Finding("too_long", {"size": len(text), "most": LONGEST})
     text = plain_text(text)
-    marked = _boxed(text) or _after_marker(text) or text
+    marked = _boxed(text) or _only([each.strip() for each in _ANSWER.split(text)[1:]]) or text
     return marked if isinstance(marked, Finding) else doubted(marked) or trimmed(marked) or Finding("no_answer")
 
 
@@ -121,12 +121,8 @@ def _boxed(text: str) -> str | Finding | None:
     return doubt or _only([text[start:end].strip() for _, start, end in spans])
 
 
-def _after_marker(text: str) -> str | Finding | None:
-    """What stands behind "Answer:"."""
-    return _only([each.strip() for each in _ANSWER.split(text)[1:]])
-
-
 def _only(found: list[str]) -> str | Finding | None:
+    """The one answer that is marked as such, however often."""
     if len({squeezed(trimmed(each)) for each in found}) > 1:
         return Finding("several", {"count": len(found)})
     return found[-1] if found else None

@@ -17,7 +17,7 @@ from ..outcome import Outcome, conditional, right, unread, wrong
 from ..record import Asked, Exercise
 from ..solving import Answer
 from ..units import quantity
-from .arrays import MOST, bare_cells, cells_of, entries, is_line, lengths, turned, written
+from .arrays import MOST, bare_cells, cells_of, entries, is_line, lengths, written
 from .statement import alternatives, pattern, phrases, split_outside, squeezed, stated
 
 CLOSE = Fraction(1, 200)  # a decimal nearer than this may come from numbers that were rounded on the way
@@ -307,9 +307,9 @@ def judge_array(answer: Answer, formula: str, context: Context) -> Outcome:
         return members
     if len(members) > 1 and not _names_it(members[0], answer, context) and not _begins(answer, members[0], context):
         return unread("other_quantity", given=members[0])
-    wanted, given = cells_of(answer.text) or _plain_cells(answer.value), cells_of(members[-1])
+    wanted, given = cells_of(answer.text), cells_of(members[-1])
     given = bare_cells(members[-1]) if given is None else given
-    if given is None:
+    if wanted is None or given is None:
         return _as_mathematics(answer, members[-1], context)
     return judge_cells(wanted, given, answer, context)
 
@@ -321,10 +321,6 @@ def _begins(answer: Answer, member: str, context: Context) -> bool:
     symbols = context.symbols(answer)
     open_ended = names_in(member, symbols) or re.search(r"\d\.\d", member)
     return bool(open_ended) or compare(answer.text, member, symbols).kind in ("equal", *_UNREAD)
-
-
-def _plain_cells(value: Any) -> Any:
-    return [_plain_cells(each) for each in value] if isinstance(value, list | tuple) else str(value)
 
 
 def _as_mathematics(answer: Answer, text: str, context: Context) -> Outcome:
@@ -368,7 +364,8 @@ def _other_layout(wanted: Any, given: Any, answer: Answer, context: Context) -> 
     """The outcome of the transposed matrix: another layout of the tokens, unless the text says which."""
     if len(lengths(wanted) or ()) != 2 or len(lengths(given) or ()) != 2 or context.exercise.said("layout"):
         return None
-    if lengths(turned(given)) != lengths(wanted) or not _entrywise(wanted, turned(given), answer, context):
+    turned = [list(column) for column in zip(*given, strict=True)]
+    if lengths(turned) != lengths(wanted) or not _entrywise(wanted, turned, answer, context):
         return None
     return conditional("rows and columns are exchanged", "transposed")
 
