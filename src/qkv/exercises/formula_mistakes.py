@@ -274,9 +274,6 @@ def _added(exercise: Exercise, asked: Asked) -> Answer:
     return _text(answer(exercise, asked), text)
 
 
-mistake("window counted without itself", quantities=_REACH)(
-    _counted(lambda value, exercise: value + _size(exercise, "layers"))
-)
 mistake("layers multiplied in a window", quantities=_REACH)(
     _counted(lambda _, exercise: _size(exercise, "window") ** _size(exercise, "layers"))
 )

@@ -124,7 +124,7 @@ _COMMENTS = {
     "W_v": "takes a token to its values",
     "W_o": "takes the heads' results back",
 }
-_LETTERS = (Setting(), Setting(d="m", n="t"), Setting(b="s", widths=("c", "c", "c")),
+LETTERS = (Setting(), Setting(d="m", n="t"), Setting(b="s", widths=("c", "c", "c")),
             Setting(b="a", d="w", n="l", widths=("p", "p", "p")))  # fmt: skip
 
 
@@ -137,7 +137,7 @@ def make(seed: int | None) -> BankExercise:
     if seed is None:
         return _exercise(None, Setting(), _DOCUMENT, ("time", "reading"), {}, ("printed",))
     draw = random.Random(f"{NAME}:{seed}")
-    shape = spread(seed, kind=("mqa", "gqa", "mha"), blanks=_TRIPLES, letters=_LETTERS, costs=_COSTS)
+    shape = spread(seed, kind=("mqa", "gqa", "mha"), blanks=_TRIPLES, letters=LETTERS, costs=_COSTS)
     on = replace(shape["letters"], kind=shape["kind"])
     offered = {}
     for blank in shape["blanks"]:

@@ -132,7 +132,7 @@ def _drawn_reach(shape: Mapping[str, Any], draw: random.Random) -> Question:
         return question("a", "capped", "receptive_field", data, object="argmax", changes=changes, mistakes=mistakes)
     window = draw.choice((4, 5, 8, 16))
     data = {"before": window - 1, "layers": layers}
-    mistakes = ("window counted without itself", "layers multiplied in a window")
+    mistakes = ("layers multiplied in a window",)
     changes = (Given(role="window", value=window), _size("layers", layers))
     return question("a", "window", "receptive_field", data, object="window", changes=changes, mistakes=mistakes)
 

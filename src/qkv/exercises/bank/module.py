@@ -69,7 +69,7 @@ class Attention(nn.Module):
         out = weights @ {values}  # [b, {heads}, n, {value_width}]
         out = out.transpose(1, 2).reshape(b, n, self.{heads} * self.{value_width})
         return self.o_proj(out)"""
-_NAMES = (
+NAMES = (
     {"width": "d_model", "heads": "n_heads", "key_width": "d_key", "value_width": "d_value", "memory": "memory"},
     {
         "width": "embed_dim",
@@ -98,20 +98,25 @@ _OPTIONS = {
 def make(seed: int | None) -> BankExercise:
     """Eight blanks, or the variant of a seed."""
     if seed is None:
-        return _exercise(None, {"blanks": _PRINTED, "names": _NAMES[0]})
-    return _exercise(seed, spread(seed, names=_NAMES, blanks=_BLANKS))
+        return _exercise(None, {"blanks": _PRINTED, "names": NAMES[0]})
+    return _exercise(seed, spread(seed, names=NAMES, blanks=_BLANKS))
 
 
 FAMILIES = {NAME: make}
 
 
-def _exercise(seed: int | None, shape: Mapping[str, Any]) -> BankExercise:
-    words, names = words_of("module"), shape["names"]
-    labels = dict(zip(shape["blanks"], letters(), strict=False))
+def listing(names: Mapping[str, str], labels: Mapping[str, str]) -> str:
+    """The module with these names of sizes; `labels` are those of the pieces that are left open."""
     pieces = {piece: f"___({labels[piece]})___" if piece in labels else text.format(**names)
               for piece, text in _PIECES.items()}  # fmt: skip
     left = {"view_heads": pieces.pop("heads"), "divisor": pieces.pop("head_width")}
-    listing = _LISTING.format(**pieces, **left, **names)
+    return _LISTING.format(**pieces, **left, **names)
+
+
+def _exercise(seed: int | None, shape: Mapping[str, Any]) -> BankExercise:
+    words, names = words_of("module"), shape["names"]
+    labels = dict(zip(shape["blanks"], letters(), strict=False))
+    code = listing(names, labels)
     questions = []
     for piece, label in labels.items():
         first, last = words["hints"][piece]
@@ -123,8 +128,8 @@ def _exercise(seed: int | None, shape: Mapping[str, Any]) -> BankExercise:
     givens = [Given(symbol=names[role], role=role) for role in ("width", "heads")]  # pyright: ignore
     return built(
         NAME, seed, words, questions,
-        givens=[Given(role="listing", value=listing), *givens],
-        data={"listing": listing, "heads_said": f"`{names['heads']}` heads", "memory": names["memory"]},
+        givens=[Given(role="listing", value=code), *givens],
+        data={"listing": code, "heads_said": f"`{names['heads']}` heads", "memory": names["memory"]},
         structure=Structure(source="cross", variant="mha"),
         kind=shape.values(),
     )  # fmt: skip
