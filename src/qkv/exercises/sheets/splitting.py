@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
 
 from ...documents import Document
 from ..record import Span
@@ -55,53 +59,16 @@ class Question:
         return [leaf for part in self.parts for leaf in part.leaves()] or [self]
 
 
-_ASKS = (
-    "what|how|why|which|when|where|who|is|are|does|do|can|could|would|should|will|compute|calculate|find|show|derive|prove|"
-    "determine|estimate|explain|give|write|draw|sketch|describe|compare|define|state|list|implement|identify|evaluate|"
-    "verify|fill|complete|name|discuss|justify|express|repeat|suggest|design|count|simplify|rewrite|apply|perform|"
-    "demonstrate|differentiate|prefer|argue|analy[sz]e|create|plot|run|solve|work out|carry out|obtain|provide|print|"
-    "propose|check|confirm|specify|rank|order|choose|select|pick|convert|normali[sz]e|rotate|project|label|mark|"
-    "summari[sz]e|bound|interpret|train|use|using|consider"
-)
-_IMPERATIVE = re.compile(
-    rf"(?:^|[.?!:;]\s+|[\])*]\s*|\bthen,?\s+|\band\s+|\bto\s+|,\s+)(?:please\s+)?(?:{_ASKS})\b",
-    re.IGNORECASE | re.MULTILINE,
-)
-_ASKING = re.compile(rf"\?|_{{3,}}|print\(|(?:^|[.!:;)\]]\s+)(?:please\s+)?(?:{_ASKS})\b", re.IGNORECASE | re.MULTILINE)
-_ASKING_PART = re.compile(
-    r"\b(?:compute|calculate|derive|prove|determine|estimate|explain|rewrite|identify|what|how (?:many|much|large|long)"
-    r"|how does|why|show that|describe|compare)\b",
-    re.IGNORECASE,
-)
-_POINTS = re.compile(
-    r"[ ]*(?:[(\[][ ]*(?:\+?\d{1,3}(?:\.\d)?[ ]*(?:pts?|points?|marks?|p|%|bonus)\b[^)\]\n]{0,30}|\d{1,2})[ ]*[)\]]"
-    r"|—[ ]*\d+ (?:points|marks))[ ]*:?",
-    re.IGNORECASE,
-)
-_WORDS = "exercise|question|problem|task|part|test|case|assignment|aufgabe|ex|q|section"
-_IDENTIFIER = r"\d{1,3}(?:\.\d{1,3}){0,3}|[IVX]{1,5}(?![A-Za-z])|[A-Z](?![A-Za-z])"
-_LABEL = re.compile(
-    rf"(?P<indent>[ ]*)(?:"
-    rf"(?P<word>(?i:{_WORDS}))(?:[ ]*|[ ]*[#.№][ ]*)(?P<identifier>{_IDENTIFIER})"
-    r"(?P<letter>[ ]?\([a-z]\)|[a-z](?=[).:]))?(?P<end>[ ]*(?:[:.)—–-]+(?=\s|$|[A-Z*$])|(?=[ ]*[\[(])|(?=\s|$)))"
-    r"|(?P<bare>(?i:question|problem|exercise|task|q))[ ]*:"
-    r"|(?P<slug>\d{1,4})_(?=[a-z])"
-    r"|(?P<dotted>\d{1,3}(?:\.\d{1,3}){1,3})(?:[.):]?[ ]+|[.):])(?=[A-Z$(\[\"“*\\])"
-    r"|(?P<number>\d{1,3})(?P<mark>[.)]|:(?=[ ]))(?P<gap>[ ]*)(?=[^\s\d.,;)]|\d+[- ]?[A-Za-z]|$)"
-    r"|\((?P<numbered>\d{1,2})\)[ ]*(?=\S)"
-    r"|\((?P<roman>x{0,2}(?:ix|iv|v?i{1,3}|v|x))\)|(?P<romand>x{0,2}(?:ix|iv|v?i{1,3}|v))[.)](?=[ ]|[A-Z])"
-    r"|\((?P<lower>[a-z])\)|(?P<lowered>[a-z])[.)](?=[ ]|[A-Z])"
-    r"|\((?P<upper>[A-H])\)|(?P<uppered>[A-H])[.)](?=[ ])"
-    r"|(?P<example>(?i:examples?(?:[ ](?:input|usage|\d{1,2}))?[ ]*:[ ]*(?=\n|$)))"
-    r"|(?P<cut>(?i:(?:sample |model |worked )?(?:solution|answer)s?|expected outputs?|contributors|acknowledge?ments?"
-    r"|references|bibliography|reasoning|learning objectives?)[ ]*\d*[ ]*(?::|\.?[ ]*(?=\n|$)))"
-    r")"
-)
-_BUBBLE = re.compile(r"⃝|○|◯|☐|□|❏|(?:^|(?<=\n))[ ]*[-*][ ]\[[ xX]?\]|\\choice\b")
-_HINT = re.compile(
-    r"\((?:hint|tip)s?\b[^()]*(?:\([^()]*\)[^()]*)*\)|(?:^|(?<=\s))(?:hint|tip)s?[ ]*(?:\d[ ]*)?:", re.IGNORECASE
-)
-_INLINE = re.compile(r"(?<=[.?!:;])[ ]+(?=\((?:[a-h]|i{1,3}|iv)\)[ ]+(?:[A-Z$]|(?:" + _ASKS + r")\b))")
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    """A pattern of splitting.toml, with the parts of the file put in."""
+    data = tomllib.loads(files("qkv.exercises.sheets").joinpath("splitting.toml").read_text(encoding="utf-8"))
+    pattern = data["patterns"][name]
+    for part, put in reversed(data["parts"].items()):
+        pattern = pattern.replace(f"{{{part}}}", put)
+    return re.compile(pattern, re.MULTILINE)
+
+
 _LISTS = {
     "numbered": "number ()", "roman": "roman ()", "romand": "roman .", "lower": "letter ()", "lowered": "letter .",
     "upper": "upper ()", "uppered": "upper .",
@@ -123,7 +90,7 @@ class _Mark:
     first: bool = True  # of a paragraph
 
 
-@dataclass
+@dataclass(eq=False)
 class _Node:
     mark: _Mark | None
     start: int
@@ -166,9 +133,8 @@ class _Splitter:
     def printed(self, question: Question) -> str:
         """The label with its word, for a document that counts twice."""
         mark = self.mark_at(question.span[0])
-        return (
-            f"{mark.word.capitalize()} {question.label}" if mark and mark.word and mark.identifier else question.label
-        )
+        word = mark.word.capitalize() if mark and mark.identifier else ""
+        return f"{word} {question.label}".strip()
 
     # --- labels
 
@@ -181,25 +147,24 @@ class _Splitter:
             if at < len(self.closed) and self.closed[at][0] <= found.start():
                 continue
             yield found.start()
-            inline = [each.end() for each in _INLINE.finditer(found.group())]
+            inline = [each.end() for each in _pattern("inline").finditer(found.group())]
             if len(inline) > 1 or (inline and re.match(r"[ ]*\(?[ai]\)", found.group())):
                 yield from (found.start() + place for place in inline)
 
     def mark_at(self, start: int) -> _Mark | None:
-        found = _LABEL.match(self.text, start)
+        found = _pattern("label").match(self.text, start)
         if found is None:
             return None
         heading, item = self.headings.get(start), self.items.get(start)
         rest = self.text[found.end() : found.end() + 200].partition("\n")[0]
-        before = self.text[:start].rstrip(" ")
-        first = not before or before.endswith("\n\n") or heading is not None or item is not None
-        line = before[:-1].rfind("\n") + 1
-        first = first or line in self.headings or before[line:-1].rstrip()[-1:] in tuple(".?!:`")
+        line = self.text.rfind("\n", 0, max(0, start - 1)) + 1  # the line before
+        ended = self.text[line : max(0, start - 1)].rstrip()[-1:]
+        first = bool(heading or item) or line in self.headings or ended in ("", *".?!:`")
         level = heading.level if heading else 0
         style, identifier, word = self.style_of(found, level, item is not None, rest, first)
         if not style:
             return None
-        points = _POINTS.match(self.text, found.end())
+        points = _pattern("points").match(self.text, found.end())
         body = points.end() if points else found.end()
         number = _number(identifier, style)
         return _Mark(style, identifier, number, start, body, word, level, first)
@@ -209,9 +174,8 @@ class _Splitter:
         place = f"{'heading' if level else 'item' if item else min(len(found['indent']) // 2, 4)}"
         if word := found["word"] or "":
             # "Part 2 of the model …" or "test 3 times" is prose.
-            spoken = not (level or found["end"].strip()) and (
-                word[0].islower() or re.match(r"[ ]+(?:of|and|or|in|is|we|to|,)\b", rest)
-            )
+            goes_on = word[0].islower() or re.match(r"[ ]+(?:of|and|or|in|is|we|to|,)\b", rest)
+            spoken = goes_on and not (level or found["end"].strip())
             if spoken or (not first and not level and not re.match(r"[ ]*[:.]", found["end"] or "")):
                 return "", "", ""
             identifier = found["identifier"] + (found["letter"] or "").strip()
@@ -323,17 +287,20 @@ class _Splitter:
                 for child in group:
                     child.option = True
             else:
-                node.children = [child for child in node.children if child not in group]
+                gone = set(map(id, group))
+                node.children = [child for child in node.children if id(child) not in gone]
 
     def give_back(self, group: list[_Node]) -> None:
         """End the last item of a list where a paragraph that is not indented follows, if no other item has one."""
-        paragraphs = [[start for start in self.paragraphs if child.start < start < child.stop] for child in group]
-        if group[0].mark and group[0].start in self.items and paragraphs[-1] and not any(paragraphs[:-1]):
-            group[-1].stop = paragraphs[-1][0]
+        after = [bisect_right(self.paragraphs, child.start) for child in group]
+        begins = [self.paragraphs[at] if at < len(self.paragraphs) else len(self.text) for at in after]
+        held = [begin < child.stop for begin, child in zip(begins, group, strict=True)]
+        if group[0].start in self.items and held[-1] and not any(held[:-1]):
+            group[-1].stop = begins[-1]
 
     def asks(self, node: _Node) -> bool:
-        own = _HINT_WHOLE.sub("", "\n".join(self.text[slice(*span)].strip() for span in node.stem()))
-        return bool(_ASKING.search(own) or _ASKING_PART.search(own) or node.children)
+        own = _pattern("hint_line").sub("", "\n".join(self.text[slice(*span)].strip() for span in node.stem()))
+        return bool(_pattern("asking").search(own) or _pattern("asking_part").search(own) or node.children)
 
     # --- questions
 
@@ -365,9 +332,8 @@ class _Splitter:
                 setups.append((mark.level, self.words(own.start, own.stop)))
             if outer:
                 shared = "\n\n".join([*filter(None, [context]), *(text for _, text in setups)])
-                found += self.top(
-                    _Node(None, outer[0].start, node.stop, node.children[node.children.index(outer[0]) :]), shared
-                )
+                rest = [each for each in node.children if each.start >= outer[0].start]
+                found += self.top(_Node(None, outer[0].start, node.stop, rest), shared)
         return found
 
     def outer(self, mark: _Mark) -> bool:
@@ -377,7 +343,9 @@ class _Splitter:
     def section_asks(self, node: _Node) -> bool:
         """A section without a label is a question if its sentences ask, not if only its listings do."""
         own = "\n".join(self.words(*span) for span in node.stem())
-        return bool(node.children or _ASKING.search(re.sub(r"```[\s\S]*?```", "", own.partition("\n")[2] or own)))
+        return bool(
+            node.children or _pattern("asking").search(re.sub(r"```[\s\S]*?```", "", own.partition("\n")[2] or own))
+        )
 
     def words(self, start: int, stop: int) -> str:
         return self.text[start:stop].strip()
@@ -388,53 +356,38 @@ class _Splitter:
         children = [child for child in node.children if child.mark and child.mark.style not in ("cut", "example")]
         cases = any(child.mark and child.mark.word in ("test", "case") for child in children)
         # The numbers of an example are not those of the cases.
-        dropped = [
-            child
-            for child in node.children
-            if child not in children and (cases or (child.mark and child.mark.style == "cut"))
-        ]
+        apart = [child for child in node.children if cases or (child.mark and child.mark.style != "example")]
         pieces: list[Span] = []
         title = ""
-        kept = _Node(mark, node.start, node.stop, sorted([*children, *dropped], key=lambda child: child.start))
+        kept = _Node(mark, node.start, node.stop, apart)
         for start, stop in kept.stem():
             if start == (mark.body if mark else -1) and start < stop:
                 title, start = self.title(node, start, stop)
             pieces += self.trimmed(start, stop)
         pieces, hints = self.without_hints(pieces)
         pieces, options = self.options(pieces)
-        listed = [child for child in children if child.option]
-        if listed:
-            children = [child for child in children if child not in listed]
-            for child in listed:
-                if child.mark:
-                    words = self.words(child.mark.body, child.stop).partition("\n\n")[0]
-                    options.append(Choice(child.mark.identifier, words, (child.start, child.stop)))
+        for child in children:
+            if child.option and child.mark:
+                words = self.words(child.mark.body, child.stop).partition("\n\n")[0]
+                options.append(Choice(child.mark.identifier, words, (child.start, child.stop)))
         text = "\n\n".join(self.text[slice(*piece)] for piece in pieces)
         inner = "\n\n".join(filter(None, [context, title, text]))
-        every = [self.question(child, label, inner) for child in children]
+        every = [self.question(child, label, inner) for child in children if not child.option]
         parts = tuple(part for part in every if part.text or part.parts)
         if not text and title and not parts:
             text = title
-        return Question(
-            label, text, (node.start, node.stop), title, context, parts, tuple(options), tuple(hints), tuple(pieces)
-        )
+        lists = tuple(options), tuple(hints), tuple(pieces)
+        return Question(label, text, (node.start, node.stop), title, context, parts, *lists)
 
     def title(self, node: _Node, start: int, stop: int) -> tuple[str, int]:
         """The title of a question, and where its text begins."""
         line, _, rest = self.text[start:stop].partition("\n")
         cleaned = line.strip(" :.—–-*")
-        headed = node.mark is not None and (node.mark.level or node.mark.style == "section")
-        short = (
-            len(cleaned) < 90 and not re.search(r"[?.:;,]\s*$|[=$]", line) and re.match(r"\s*(?:[A-Z$(\d\[`⃝]|$)", rest)
-        )
-        numbered = node.mark is not None and node.mark.style.startswith(("number", "word", "dotted"))
-        if headed or (
-            (rest.strip() or node.children)
-            and short
-            and numbered
-            and len(cleaned.split()) < 12
-            and not _IMPERATIVE.match(cleaned)
-        ):
+        style, level = (node.mark.style, node.mark.level) if node.mark else ("", 0)
+        short = len(cleaned) < 90 and len(cleaned.split()) < 12 and not re.search(r"[?.:;,]\s*$|[=$]", line)
+        opens = (rest.strip() or node.children) and re.match(r"\s*(?:[A-Z$(\d\[`⃝]|$)", rest)
+        titled = short and opens and style.startswith(("number", "word", "dotted"))
+        if level or style == "section" or (titled and not _pattern("imperative").match(cleaned)):
             return cleaned, start + len(line)
         return "", start
 
@@ -448,7 +401,7 @@ class _Splitter:
         kept: list[Span] = []
         hints: list[str] = []
         for start, stop in pieces:
-            for found in _HINT.finditer(self.text, start, stop):
+            for found in _pattern("hint").finditer(self.text, start, stop):
                 if found.start() < start:
                     continue
                 paragraph = self.text.find("\n\n", found.end(), stop)
@@ -464,7 +417,7 @@ class _Splitter:
         kept: list[Span] = []
         options: list[Choice] = []
         for start, stop in pieces:
-            bubbles = list(_BUBBLE.finditer(self.text, start, stop))
+            bubbles = list(_pattern("bubble").finditer(self.text, start, stop))
             if len(bubbles) < 2:
                 kept.append((start, stop))
                 continue
@@ -480,9 +433,6 @@ class _Splitter:
                 label, text = (own[1], text[own.end() :]) if own else (str(len(options) + 1), text)
                 options.append(Choice(label, " ".join(text.split()), (bubble.start(), end)))
         return kept, options
-
-
-_HINT_WHOLE = re.compile(rf"{_HINT.pattern}(?:(?<=:)[^\n]*)?", re.IGNORECASE)
 
 
 def _readings(mark: _Mark | None) -> list[_Mark]:
