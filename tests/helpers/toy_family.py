@@ -7,7 +7,7 @@ from qkv.exercises.bank.family import built, question
 
 WORDS = {
     "title": "A toy",
-    "statement": "A query and keys <b>are</b> given as the rows of $Q$ and $K$.\n\n$$K = [[1, 0], [0, 1], [2, -3]]$$",
+    "statement": "A query and keys <b>are</b> given as $q$ and the rows of $K$.\n\n$$K = [[1, 0], [0, 1], [2, -3]]$$",
     "follow_ups": ("What if $K$ were the identity?",),
     "scores": {
         "ask": "Compute the scores of $q = (<x>, <y>)$.",
@@ -28,22 +28,22 @@ def make(seed=None):
     draw = random.Random(f"toy:{seed}")
     x, y = (2, 3) if seed is None else (draw.randint(-9, 9), draw.randint(10, 99))
     questions = [
-        question("a", "scores", "scores", {"x": x, "y": y}, row=1, mistakes=("scaling where none is asked",)),
+        question("a", "scores", "scores", {"x": x, "y": y}, mistakes=("scaling where none is asked",)),
         question("b(i)", "which", "dependence", object="layer norm", options=OPTIONS, several=True, form="choice",
                  mistakes=("layer norm over the batch",)),
     ]  # fmt: skip
     givens = [
-        Given(symbol="Q", role="query", value=[[x, y]]),
+        Given(symbol="q", role="query", value=[x, y]),
         Given(symbol="K", role="key", value=[[1, 0], [0, 1], [2, -3]]),
         Given(symbol="x", role="input", shape=("B", "D")),
     ]
     return built("toy", seed, WORDS, questions, givens=givens, conventions={"scale": "none", "index_base": 1},
-                 symbols={"K": "matrix[3,2]", "Q": "matrix[1,2]", "q": "vector[2]"}, kind=(x % 3,))  # fmt: skip
+                 symbols={"K": "matrix[3,2]", "q": "vector[2]"}, kind=(x % 3,))  # fmt: skip
 
 
 def scores(seed=None):
     """The right answer to part a."""
-    ((x, y),) = make(seed).given("query").value
+    x, y = make(seed).given("query").value
     return f"({x}, {y}, {2 * x - 3 * y})"
 
 

@@ -120,9 +120,10 @@ def identifier(exercise: Exercise, asked: Asked | None = None) -> str:
 
 def as_dict(exercise: Exercise, asked: Asked) -> dict[str, Any]:
     """One question as plain values: what is asked, the answer, its steps, hints, and known mistakes."""
-    from .mistakes import planted
+    from .mistakes import MISTAKES
 
     solved = solve_part(exercise, asked)
+    planted = {name: MISTAKES[name](exercise, asked) for name in asked.mistakes if name in MISTAKES}
     hints = exercise.hints.get(asked.label, ()) if isinstance(exercise, BankExercise) else ()
     return {
         "id": identifier(exercise, asked),
@@ -132,7 +133,7 @@ def as_dict(exercise: Exercise, asked: Asked) -> dict[str, Any]:
         "points": points_of(exercise, asked),
         "options": {option.label: option.text for option in asked.options},
         "hints": list(hints),
-        "mistakes": [{"name": name, "answer": text} for name, text in planted(exercise, asked).items()],
+        "mistakes": [{"name": name, "answer": each.text} for name, each in planted.items() if each is not None],
         **solved.as_dict(),
         "exercise": Exercise(**{name: getattr(exercise, name) for name in Exercise.model_fields}).model_dump(
             mode="json", exclude_defaults=True
