@@ -16,8 +16,10 @@ from rich.table import Table
 from torch.nn.functional import scaled_dot_product_attention
 
 import qkv
-from qkv import features, ops, problems, tutor
+from qkv import features, ops, tutor
 from qkv.backends.dispatch import Choice
+from qkv.exercises import bank, solve
+from qkv.exercises.checking import check
 from qkv.ops.kernels import ELU1, FeatureRule, linear_attention
 
 # Three tokens of width 2; queries and keys of width 3, values of width 2.
@@ -149,12 +151,12 @@ def equal_between(before: tuple[int, float], after: tuple[int, float]) -> float:
 
 def teaching() -> dict[str, Any]:
     """An answer that is checked, a variant that is solved, and a conversation that is graded."""
-    judged = problems.named("scaling").check("a", r"d \mu^2")
-    variant = problems.named("argmax", seed=7).solve()
+    judged = check(bank.named("scaling"), "a", r"d \mu^2")
+    variant = solve(bank.named("argmax", seed=7))
     rows = tutor.grade(tutor.read(CHAT)).rows
     return {
         "answer": judged.as_dict(),
-        "variant": variant.summary,
+        "variant": {part.asked.label: part.answer.text for part in variant.parts if part.answer is not None},
         "transcript": [row.as_dict() for row in rows],
     }
 
@@ -238,7 +240,7 @@ def _show_teaching(console: Console, lesson: dict[str, Any]) -> None:
     console.rule("[bold]7. answers checked, variants solved, transcripts graded")
     answer = lesson["answer"]
     console.print(
-        f"qkv check scaling a 'd mu^2'   {answer['kind']}: {', '.join(answer['misconceptions'])}\n"
+        f"qkv check scaling a 'd mu^2'   {answer['kind']}: {', '.join(answer['mistakes'])}\n"
         f"qkv solve argmax --seed 7      {lesson['variant']['a']}\n"
         "qkv grade chat.md              a small chat, part by part:\n",
         markup=False,
