@@ -21,7 +21,8 @@ from qkv.lab.worker import answer
 SCHEMA = jsonschema.Draft202012Validator(
     {"type": "object", "properties": dict(VIEW.schema), "required": list(VIEW.schema), "additionalProperties": False}
 )
-QUESTION = "Let Q = [[1, 0], [0, 2]] and K = [[1, 1], [0, 1], [3, 0]]. Compute the scores Q K^T without scaling."
+GIVEN = "Let Q = [[1, 0], [0, 2]] and K = [[1, 1], [0, 1], [3, 0]]."
+QUESTION = f"{GIVEN} Compute the scores Q K^T without scaling."
 
 
 def asked(**texts):
@@ -134,6 +135,21 @@ def test_a_pasted_question_is_understood_and_solved():
     assert asked(exercise=OWN, question="The weather is nice today.").problems["question"]
 
 
+def test_a_pasted_exercise_has_parts_and_says_what_was_not_understood():
+    text = f"{GIVEN}\n\n(a) Compute the scores.\n\n(b) Why is the sky blue?\n\n(c) Compute the attention weights."
+    found = result(exercise=OWN, question=text, part="c")
+    assert [each["name"] for each in found["parts"]] == ["a", "c"]
+    assert found["part"]["name"] == "c"
+    assert any("sky" in each for each in found["unread"])
+    assert "sky" in asked(exercise=OWN, question=text).html
+
+
+def test_a_name_that_is_typed_opens_no_file(tmp_path):
+    place = tmp_path / "sheet.md"
+    place.write_text(QUESTION, encoding="utf-8")
+    assert asked(exercise=OWN, question=str(place)).problems["question"]
+
+
 def test_the_mean_of_what_is_no_polynomial_is_judged_aside():
     for text in (r"\mathbb{E}[e^{q^T k}]", "Var(exp(q_1))", "E[|q|]"):
         assert VIEW.is_heavy(typed(VIEW.fields, {"answer": text}).state)
@@ -142,14 +158,13 @@ def test_the_mean_of_what_is_no_polynomial_is_judged_aside():
     assert VIEW.is_heavy(typed(VIEW.fields, {"exercise": OWN, "question": "?"}).state)
 
 
-def test_markup_in_an_answer_is_text():
+def test_markup_in_an_answer_or_a_question_is_text():
     hostile = '<img src=x onerror="y()"> & <b>no</b>'
-    texts = [{"exercise": "argmax", "part": "b", "answer": hostile}, {"exercise": OWN, "question": QUESTION + hostile}]
-    for each in texts:
-        found = asked(**each)
-        assert "<img" not in found.html
-        assert "<b>no" not in found.html
-        assert "&lt;b&gt;no" in found.html
+    typed_in = asked(exercise="argmax", part="b", answer=hostile).html
+    assert "&lt;b&gt;no" in typed_in
+    for page in (typed_in, asked(exercise=OWN, question=QUESTION + hostile).html):
+        assert "<img" not in page
+        assert "<b>no" not in page
 
 
 def test_an_unknown_part_is_refused_with_those_there_are():

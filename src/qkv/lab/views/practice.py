@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import complaint
 from ...render import document as d
@@ -16,6 +16,7 @@ from ..view import Result, View, Work
 if TYPE_CHECKING:
     from ...exercises import Answer, Asked, Exercise, Solved
     from ...exercises.outcome import Outcome
+    from ...exercises.sheets.reading import Reading
 
 # The names and titles of the bank: its families take a while to load, and a page's menu cannot wait for them.
 TITLES = {
@@ -32,7 +33,6 @@ TITLES = {
     "norms": "What normalisation looks at, and what it leaves",
 }
 OWN = "own"
-Key: TypeAlias = tuple[str, int | None, str]  # name, seed and pasted question
 HINTS = 3
 LAST_SEED = 2**31
 LONGEST = 6000  # characters of a pasted question
@@ -71,20 +71,20 @@ def compute(state: State, work: Work) -> Result:
     work.say("reading the question" if state["exercise"] == OWN else "judging the answer")
     now = _now(state)
     read = preview(now, state["answer"])
-    labels = [asked.label for asked in now.exercise.asked]
     return {
         "exercise": state["exercise"],
-        "title": now.exercise.title or now.exercise.label or "A question of your own",
+        "title": now.part.exercise.title or "A question of your own",
         "seed": state["seed"] if _is_fresh(state) else None,
-        "parts": [_about(now.exercise, asked) for asked in now.exercise.asked],
-        "part": _about(now.exercise, now.asked),
-        "place": labels.index(now.asked.label) + 1,
-        "parts_in_all": len(labels),
-        "understood": _understood(now),
-        "question": _markdown(_question(now)),
+        "parts": [_about(part) for part in now.parts],
+        "part": _about(now.part),
+        "place": now.parts.index(now.part) + 1,
+        "parts_in_all": len(now.parts),
+        "understood": _understood(now.part),
+        "unread": [_unread_words(each) for each in _readings(now.key.question) if not each.exercise.asked],
+        "question": _markdown(_question(now.part)),
         "preview": {"kind": read.kind, "text": read.text},
         "outcome": None if now.outcome is None else _judged(now.outcome, now.told),
-        "hints": [in_text(hint, now.symbols) for hint in now.hints],
+        "hints": [in_text(hint, now.part.symbols) for hint in now.hints],
         "hints_given": len(now.hints),
         "most_hints": 0 if state["exercise"] == OWN else HINTS,
         "solution": _markdown(_worked(now)) if now.told_all else "",
@@ -92,12 +92,37 @@ def compute(state: State, work: Work) -> Result:
     }
 
 
-@dataclass(frozen=True)
-class Now:
-    """What the fields say: the exercise, the part that is asked, its answer, and what was typed."""
+class Key(NamedTuple):
+    """An exercise: its name and its seed, or the text that was pasted."""
 
+    name: str
+    seed: int | None
+    question: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A question of an exercise, under the name that chooses it; `reading` is what was read of a pasted text."""
+
+    name: str
     exercise: Exercise
     asked: Asked
+    reading: Reading | None = None
+
+    @property
+    def symbols(self) -> dict[str, str]:
+        from ...exercises.printing import symbols_of
+
+        return symbols_of(self.exercise)
+
+
+@dataclass(frozen=True)
+class Now:
+    """What the fields say: the exercise, the part that is asked, its answer, and what became of what was typed."""
+
+    key: Key
+    parts: tuple[Part, ...]
+    part: Part
     solved: Solved
     outcome: Outcome | None
     hints: tuple[str, ...]
@@ -108,23 +133,16 @@ class Now:
         """Whether words may have the right answer in them."""
         return self.told_all or bool(self.outcome)
 
-    @property
-    def symbols(self) -> dict[str, str]:
-        from ...exercises.printing import symbols_of
-
-        return symbols_of(self.exercise)
-
 
 def _now(state: State) -> Now:
     own = state["exercise"] == OWN
-    key = (state["exercise"], state["seed"] if _is_fresh(state) else None, state["question"].strip() if own else "")
-    exercise = _exercise(*key)
-    asked = _asked(state["part"], exercise)
-    hints = _hints(exercise, asked.label)[: state["hint"]]
-    outcome = _outcome(key, asked.label, state["answer"])
+    key = Key(state["exercise"], state["seed"] if _is_fresh(state) else None, state["question"].strip() if own else "")
+    parts = _parts(key)
+    part = _chosen(state["part"], parts)
     # A question of one's own is asked to see its solution, unless an answer is to be judged first.
     told_all = state["solution"] or (own and not state["answer"].strip())
-    return Now(exercise, asked, _solved(key, asked.label), outcome, hints, told_all)
+    solved, outcome = _solved(key, part.name), _outcome(key, part.name, state["answer"])
+    return Now(key, parts, part, solved, outcome, _hints(part)[: state["hint"]], told_all)
 
 
 def _is_fresh(state: State) -> bool:
@@ -132,72 +150,95 @@ def _is_fresh(state: State) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _exercise(name: str, seed: int | None, question: str) -> Exercise:
+def _parts(key: Key) -> tuple[Part, ...]:
     from ...exercises import bank
 
-    return _read(question) if name == OWN else bank.named(name, seed)
-
-
-def _read(question: str) -> Exercise:
-    from ...exercises.sheets.reading import read_question
-
-    if not question:
+    if key.name != OWN:
+        exercise = bank.named(key.name, key.seed)
+        return tuple(Part(asked.label, exercise, asked) for asked in exercise.asked)
+    if not key.question:
         raise WrongField("question", complaint("question", "nothing", "a question in words"))
-    found = read_question(question)
-    if not found.asked:
-        raise WrongField("question", complaint("question", "a text in which nothing is asked that is known",
-                                               "a question about attention"))  # fmt: skip
-    return found
-
-
-def _asked(part: str, exercise: Exercise) -> Asked:
-    """The part that is meant; an empty one is the first."""
-    from ...exercises.record import plain_label
-
-    if not part.strip():
-        return exercise.asked[0]
-    for asked in exercise.asked:
-        if plain_label(asked.label) == plain_label(part):
-            return asked
-    there = ", ".join(asked.label or "(no label)" for asked in exercise.asked)
-    raise WrongField("part", complaint("part", repr(part), "a part of the exercise", f"there are {there}"))
-
-
-def _hints(exercise: Exercise, label: str) -> tuple[str, ...]:
-    from ...exercises.bank import BankExercise
-
-    return exercise.hints[label] if isinstance(exercise, BankExercise) else ()
-
-
-@lru_cache(maxsize=64)
-def _solved(key: Key, label: str) -> Solved:
-    from ...exercises.solving import solve_part
-
-    exercise = _exercise(*key)
-    return solve_part(exercise, _asked(label, exercise))
+    readings = _readings(key.question)
+    pairs = [(reading, asked) for reading in readings for asked in reading.exercise.asked]
+    if not pairs:
+        raise WrongField("question", "; ".join(map(_unread_words, readings)) or "nothing was read of this text")
+    labels = [asked.label for _, asked in pairs]
+    names = labels if len(set(labels)) == len(labels) else [str(place) for place in range(1, len(pairs) + 1)]
+    return tuple(Part(name, reading.exercise, asked, reading)
+                 for name, (reading, asked) in zip(names, pairs, strict=True))  # fmt: skip
 
 
 @lru_cache(maxsize=16)
-def _outcome(key: Key, label: str, answer: str) -> Outcome | None:
-    """What becomes of an answer, judged once for the words and the pictures."""
-    from ...exercises.checking import check
+def _readings(question: str) -> tuple[Reading, ...]:
+    from ...exercises.sheets.reading import read_sheet
 
-    return check(_exercise(*key), label, answer) if answer.strip() else None
-
-
-def _about(exercise: Exercise, asked: Asked) -> dict[str, Any]:
-    from ...exercises.printing import points_of, shown_label
-
-    return {"name": asked.label, "letter": shown_label(asked.label) or "1", "points": points_of(exercise, asked)}
+    # The end of a line makes it a text: a name that is typed opens no file.
+    return tuple(read_sheet(f"{question}\n")) if question else ()
 
 
-def _understood(now: Now) -> list[dict[str, Any]]:
-    """What was read of a pasted question; the bank's exercises say it in words."""
+def _unread_words(reading: Reading) -> str:
+    label = f"({reading.exercise.label}) " if reading.exercise.label else ""
+    return label + "; ".join(finding.words() for finding in reading.findings)
+
+
+def _chosen(name: str, parts: tuple[Part, ...]) -> Part:
+    """The part that is meant; an empty one is the first."""
+    from ...exercises.record import plain_label
+
+    if not name.strip():
+        return parts[0]
+    for part in parts:
+        if plain_label(part.name) == plain_label(name):
+            return part
+    there = ", ".join(part.name or "(no label)" for part in parts)
+    raise WrongField("part", complaint("part", repr(name), "a part of the exercise", f"there are {there}"))
+
+
+def _hints(part: Part) -> tuple[str, ...]:
     from ...exercises.bank import BankExercise
 
-    if isinstance(now.exercise, BankExercise):
+    return part.exercise.hints[part.name] if isinstance(part.exercise, BankExercise) else ()
+
+
+@lru_cache(maxsize=64)
+def _solved(key: Key, name: str) -> Solved:
+    from ...exercises.solving import Solved, solve_part
+
+    part = _chosen(name, _parts(key))
+    if part.reading is None:
+        return solve_part(part.exercise, part.asked)
+    if not part.reading.understood:
+        return Solved(part.asked, refusal=part.reading.findings[0] if part.reading.findings else None)
+    place = part.exercise.asked.index(part.asked)
+    return part.reading.solve().parts[place]
+
+
+@lru_cache(maxsize=16)
+def _outcome(key: Key, name: str, answer: str) -> Outcome | None:
+    """What becomes of an answer, judged once for the words and the pictures."""
+    from ...exercises.checking import check
+    from ...exercises.outcome import unread
+
+    if not answer.strip():
+        return None
+    part, solved = _chosen(name, _parts(key)), _solved(key, name)
+    if part.reading is not None and solved.answer is None:
+        return unread("unsolved", why="" if solved.refusal is None else solved.refusal.words())
+    alone = part.exercise.model_copy(update={"asked": (part.asked,)})
+    return check(alone, part.asked.label, answer, gold=solved.answer)
+
+
+def _about(part: Part) -> dict[str, Any]:
+    from ...exercises.printing import points_of, shown_label
+
+    return {"name": part.name, "letter": shown_label(part.name) or "1", "points": points_of(part.exercise, part.asked)}
+
+
+def _understood(part: Part) -> list[dict[str, Any]]:
+    """What was read of a pasted question; the bank's exercises say it in words."""
+    if part.reading is None:
         return []
-    alone = now.exercise.model_copy(update={"asked": (now.asked,)})
+    alone = part.exercise.model_copy(update={"asked": (part.asked,)})
     return [{"name": name, "words": words} for name, words in alone.understood() if words]
 
 
@@ -238,24 +279,24 @@ def _counterexamples(outcome: Outcome, told: bool) -> list[dict[str, Any]]:
 
 def _next(state: State, now: Now) -> dict[str, Any]:
     """Where to continue: the next part or else the next exercise, and a variant that was not seen."""
-    labels = [asked.label for asked in now.exercise.asked]
-    place = labels.index(now.asked.label) + 1
+    place = now.parts.index(now.part) + 1
     names = list(TITLES)
     after = "" if state["exercise"] == OWN else names[(names.index(state["exercise"]) + 1) % len(names)]
     seed = (state["seed"] + _is_fresh(state)) % (LAST_SEED + 1)
-    return {"part": labels[place] if place < len(labels) else None, "exercise": after, "seed": seed}
+    return {"part": now.parts[place].name if place < len(now.parts) else None, "exercise": after, "seed": seed}
 
 
-def _question(now: Now) -> list[d.Block]:
+def _question(part: Part) -> list[d.Block]:
     from ...exercises.printing import question_blocks, statement_blocks
 
-    return [*statement_blocks(now.exercise), *question_blocks(now.exercise, now.asked)]
+    statement = list(statement_blocks(part.exercise))
+    return statement if part.reading is not None else [*statement, *question_blocks(part.exercise, part.asked)]
 
 
 def _worked(now: Now) -> list[d.Block]:
     from ...exercises.printing import worked_blocks
 
-    return list(worked_blocks(now.exercise, now.solved))
+    return list(worked_blocks(now.part.exercise, now.solved))
 
 
 def _markdown(blocks: list[d.Block]) -> str:
@@ -270,9 +311,9 @@ def pictures(state: State, result: Result) -> dict[str, str]:
     from ..markup import blocks_html
 
     now = _now(state)
-    hints = tuple(spoken(hint, now.symbols) for hint in now.hints)
+    hints = tuple(spoken(hint, now.part.symbols) for hint in now.hints)
     drawn: dict[str, list[d.Block]] = {
-        "question": _question(now),
+        "question": _question(now.part),
         "preview": list(preview(now, state["answer"]).blocks),
         "hints": [d.Items(hints, ordered=True)] if hints else [],
         "solution": _worked(now) if now.told_all else [],
@@ -306,7 +347,7 @@ def preview(now: Now, answer: str) -> Preview:
     blocks = [_judged_block(name, item, gold) for name, item in {"": now.outcome, **now.outcome.items}.items()]
     found = [block for block in blocks if block is not None]
     if not found:
-        symbols = now.symbols if gold is None else {**now.symbols, **gold.symbols}
+        symbols = now.part.symbols if gold is None else {**now.part.symbols, **gold.symbols}
         lines = [line for line in answer.splitlines() if line.strip()]
         found = [d.Paragraph(_line(line, symbols)) for line in lines[:MOST_LINES]]
     pieces = [piece for block in found if isinstance(block, d.Paragraph) for piece in d.inlines(block.words)]
@@ -343,24 +384,27 @@ def _said(piece: d.Inline) -> str:
 
 
 def python(state: State) -> str:
-    now, own = _now(state), state["exercise"] == OWN
-    label = now.asked.label
-    lines = ["from qkv.exercises.sheets.reading import read_question"] if own else ["from qkv.exercises import bank"]
-    lines += ["from qkv.exercises.checking import check"] if state["answer"].strip() else []
-    lines += ["from qkv.exercises.solving import solve_part"] if now.told_all else []
-    seed = f", {state['seed']}" if _is_fresh(state) else ""
-    made = f"read_question({state['question'].strip()!r})" if own else f"bank.named({state['exercise']!r}{seed})"
-    lines = [*sorted(lines), "", f"exercise = {made}", f"asked = exercise.only({label!r}).asked[0]"]
-    lines.append("print(asked.label, asked.quantity)")
-    if state["answer"].strip():
+    now, own, answer = _now(state), state["exercise"] == OWN, state["answer"]
+    label, place = now.part.asked.label, now.part.exercise.asked.index(now.part.asked)
+    lines = ["from qkv.exercises.sheets.reading import read_sheet"] if own else ["from qkv.exercises import bank"]
+    lines += ["from qkv.exercises.checking import check"] if answer.strip() else []
+    lines += ["from qkv.exercises.solving import solve_part"] if now.told_all and not own else []
+    lines = [*sorted(lines), ""]
+    if own and now.part.reading is not None:
+        which = _readings(now.key.question).index(now.part.reading)
+        lines += [f"reading = read_sheet({now.key.question + chr(10)!r})[{which}]", "exercise = reading.exercise"]
+    else:
+        lines.append(f"exercise = bank.named({now.key.name!r}{'' if now.key.seed is None else f', {now.key.seed}'})")
+    lines += [f"asked = exercise.asked[{place}]", "print(asked.label, asked.quantity)"]
+    if answer.strip():
         lines += [
-            f"outcome = check(exercise, {label!r}, {state['answer']!r})",
+            f"outcome = check(exercise, {label!r}, {answer!r})",
             "print(outcome.kind, *outcome.mistakes, sep='; ')",
         ]
-    lines += [f"print(bank.hint(exercise, {label!r}, {place}))" for place in range(1, 1 + len(now.hints))]
+    lines += [f"print(bank.hint(exercise, {label!r}, {strength}))" for strength in range(1, 1 + len(now.hints))]
     if now.told_all:
         lines += [
-            "solved = solve_part(exercise, asked)",
+            f"solved = reading.solve().parts[{place}]" if own else "solved = solve_part(exercise, asked)",
             "if solved.answer is None:",
             "    print(solved.refusal.words())",
             "else:",
@@ -413,6 +457,7 @@ VIEW = View(
         "place": {"type": "integer"},
         "parts_in_all": {"type": "integer"},
         "understood": _list(_texts("name", words=_list({"type": "string"}))),
+        "unread": _list({"type": "string"}),
         "question": {"type": "string"},
         "preview": _texts("kind", "text"),
         "outcome": {"anyOf": [_OUTCOME, {"type": "null"}]},
