@@ -155,7 +155,7 @@ def teaching() -> dict[str, Any]:
     variant = solve(bank.named("argmax", seed=7))
     rows = tutor.grade(tutor.read(CHAT)).rows
     return {
-        "answer": judged.as_dict(),
+        "answer": {"kind": judged.kind, "mistakes": list(judged.mistakes), "words": judged.words()},
         "variant": {part.asked.label: part.answer.text for part in variant.parts if part.answer is not None},
         "transcript": [row.as_dict() for row in rows],
     }
