@@ -74,8 +74,7 @@ def judge(gold: Answer, text: str, context: Context) -> Outcome:
     """An answer by its form; several objects piece by piece, a matrix also by its rows."""
     if gold.items:
         whole = gold.items.get("output") if context.asked.quantity == "argmax" else None
-        alone = None if whole is None else judge(whole, text, context)
-        return alone or judge_items(gold.items, text, context, judge)
+        return (whole and judge(whole, text, context)) or judge_items(gold.items, text, context, judge)
     if not context.name and (named := entries_named(gold, text, context)):
         return judge_items(named, text, context, judge)
     outcome = JUDGES.get(gold.form, judge_value)(gold, text, context)

@@ -48,27 +48,19 @@ def pieces(items: Mapping[str, Answer], text: str, context: Context) -> dict[str
     named = {name: (name, "") for name in items}
     for name, item in items.items():
         named |= {row: (name, row) for row in rows_of(name, item, context) if row not in items}
-    stacks = _stacks(items)
     text = re.sub(r"\$|\*\*|\\q?quad(?![A-Za-z])|\\[,;:! ]|\\left(?![A-Za-z])|\\right(?![A-Za-z])|`", " ", text)
     text = re.sub(r"[ \t]+", " ", re.sub(r"\\(?:top|intercal)(?![A-Za-z])", "T", text)).strip()
-    marks = []
-    for label in (*named, *stacks):
-        marks += [(each.start(), each.end(), label) for each in re.finditer(_pattern(label), text)]
+    marks = {(each.start(), each.end(), label) for label in named for each in re.finditer(_pattern(label), text)}
     found: dict[str, str | dict[str, str]] = {}
     # Of two labels of which one holds the other, the longer one is meant.
     inner = {one for one in marks for two in marks if two[0] <= one[0] and one[1] <= two[1] and two[:2] != one[:2]}
-    marks = sorted(set(marks) - inner)
-    ends = sorted({each.start() for each in re.finditer(_OTHER, text)} | {start for start, _, _ in marks} | {len(text)})
-    for start, end, label in marks:
+    others = {each.start() for each in re.finditer(_OTHER, text)}
+    ends = sorted(others | {start for start, _, _ in marks - inner} | {len(text)})
+    for start, end, label in sorted(marks - inner):
         piece = text[end : next(each for each in ends if each >= end and each > start)]
         # What stands on the next line, or in the next sentence, leads in what follows.
         piece = re.split(r"\.\s+(?=[A-Z])", split_outside(piece.strip(), "\n")[0])[0]
         piece = re.sub(r"(?:[\s,;.]|\band\b|\bwith\b)+$", "", piece)
-        if label in stacks:
-            rows = cells_of(piece)
-            if isinstance(rows, list) and len(rows) == len(stacks[label]):
-                found |= {name: written(row) for name, row in zip(stacks[label], rows, strict=True)}
-            continue
         name, row = named[label]
         held = found.setdefault(name, {} if row else piece)
         if row and isinstance(held, dict):
@@ -125,15 +117,6 @@ def _parts(stem: str, item: Answer, context: Context, form: str) -> dict[str, An
             zip(cells, values, strict=True), context.exercise.convention("index_base", 1)
         )
     }
-
-
-def _stacks(items: Mapping[str, Answer]) -> dict[str, list[str]]:
-    """The matrix whose rows are pieces: Q for q_1, q_2."""
-    found: dict[str, list[str]] = {}
-    for name in items:
-        if numbered := re.fullmatch(r"([a-z])_\{?\d+\}?", name):
-            found.setdefault(numbered[1].upper(), []).append(name)
-    return {letter: names for letter, names in found.items() if len(names) > 1 and letter not in items}
 
 
 def _pattern(label: str) -> str:

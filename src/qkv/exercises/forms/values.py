@@ -22,7 +22,8 @@ from .statement import alternatives, pattern, phrases, split_outside, squeezed, 
 
 CLOSE = Fraction(1, 200)  # a decimal nearer than this may come from numbers that were rounded on the way
 _UNREAD = ("unreadable", "ill-typed")
-_EQUALS = re.compile(r"\\(?:approx|equiv|simeq)(?![A-Za-z])|[≈≃]|:=|==")
+_EQUALS = re.compile(r"\\equiv(?![A-Za-z])|:=|==")
+_ABOUT = re.compile(r"=?\s*(?:\\(?:approx|simeq)(?![A-Za-z])|[≈≃])")
 _SAID = re.compile(
     r"(?:the |its |an? )*(.{1,80}?)\s*(?:\b(?:is|are|equals?|comes to)\b|:)\s*(?=\S)", re.IGNORECASE | re.DOTALL
 )
@@ -98,6 +99,8 @@ def judge_value(answer: Answer, formula: str, context: Context) -> Outcome:
     outcome = _evaluated(judge_end(answer, end, context), answer, end, context)
     if len(members) == 1 or outcome.kind == "unread":
         return outcome
+    if outcome.kind == "wrong" and squeezed(members[0]) in {squeezed(name) for name in symbols}:
+        return unread("other_quantity", given=members[0])
     # What begins a piece that has a label, "z = q^T k = 2", need not be read.
     if not context.name and not _names_it(members[0], answer, context):
         begins = compare(answer.text, members[0], symbols).kind
@@ -114,7 +117,7 @@ def _members(formula: str) -> list[str] | Outcome:
     count = sum(len(split_outside(piece, "=")) > 1 for piece in split_outside(formula, ",;\n"))
     if count > 1:
         return unread("several", count=count)
-    members = [each.strip() for each in split_outside(_EQUALS.sub("=", formula), "=")]
+    members = [each.strip() for each in split_outside(_EQUALS.sub("=", _ABOUT.sub("=≈", formula)).lstrip(" ="), "=")]
     if len(members) == 1 and (said := _SAID.match(formula)) and re.search(r"[A-Za-z]{2}", said[1]):
         members = [said[1], formula[said.end() :].strip()]
     return members if all(members) else unread("unreadable", given=formula)
@@ -167,7 +170,7 @@ def _several(answer: Answer, text: str, context: Context) -> Outcome | None:
     pieces = [piece.strip() for piece in split_outside(re.sub(r"\s+and\s+", ",", text), ",;\n")]
     if len(pieces) < 2 or re.fullmatch(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?\D*", text):
         return None
-    if compare(text, text, context.symbols(answer)).kind == "equal":
+    if "\n" not in text and compare(text, text, context.symbols(answer)).kind == "equal":
         return None
     outcomes = [judge_end(answer, piece, context) for piece in pieces]
     return right() if all(outcomes) else unread("several", count=len(pieces))
@@ -177,13 +180,28 @@ def judge_end(answer: Answer, text: str, context: Context) -> Outcome:
     """A formula with nothing around it."""
     if answer.form == "class":
         return _judge_class(answer, text, context)
+    if re.search(r"(?<![A-Za-z])O\s*\(", _CLASS.sub("O", text)):
+        return unread("other_bound", given=text)
     symbols = context.symbols(answer)
     verdict = _compared(answer, text, symbols, context)
     if verdict.kind != "equal" and (known := _sizes_given(context, symbols)) != symbols:
         second = _compared(answer, text, known, context)
         verdict = second if second.kind == "equal" else verdict
+    if verdict.kind == "different" and re.search(r"_\{?[ij]", text) and "_" not in answer.text:
+        return _entry_formula(answer, text, symbols)
     near = _near(answer, text, context) if verdict.kind == "different" else None
     return from_verdict(verdict, answer, text) if near is None else near
+
+
+def _entry_formula(answer: Answer, text: str, symbols: Mapping[str, str]) -> Outcome:
+    """A formula for one entry of a matrix or a vector: right or unread, for its indices are not declared."""
+    with suppress(MathsError):
+        sizes = parse(answer.text, symbols).shape
+        types = {name: f"index[{size}]" for name, size in zip("ij", sizes, strict=False)}
+        types |= {"delta": f"matrix[{sizes[0]},{sizes[0]}] = I_{sizes[0]}"} if len(sizes) == 2 else {}
+        if sizes and compare(f"({answer.text})_{{{''.join('ij'[: len(sizes)])}}}", text, {**types, **symbols}):
+            return right()
+    return unread("unreadable", given=text)
 
 
 def from_verdict(verdict: Verdict, answer: Answer, text: str) -> Outcome:
@@ -223,12 +241,12 @@ def _as_number(text: str) -> str:
     >>> _as_number("12.6M parameters"), _as_number("27 %")
     ('12.6e6', '0.27')
     """
-    given = pattern("counted").sub("", text).strip()
+    about, given = "≈ " if text.startswith("≈") else "", pattern("counted").sub("", text).strip(" ≈")
     if scaled := _COUNT.fullmatch(given):
-        return f"{scaled[1].replace(',', '')}e{_THOUSANDS[scaled[2].lower()]}"
+        return f"{about}{scaled[1].replace(',', '')}e{_THOUSANDS[scaled[2].lower()]}"
     if share := re.fullmatch(r"([-+]?\d{1,9}(?:\.\d{1,30})?)\s*(?:\\?%|percent)", given):
-        return str(Decimal(share[1]).scaleb(-2))
-    return given
+        return about + str(Decimal(share[1]).scaleb(-2))
+    return about + given
 
 
 def _has_unit(text: str) -> bool:
@@ -253,7 +271,7 @@ def _near(answer: Answer, text: str, context: Context) -> Outcome | None:
     gap, tolerance = abs(given - wanted), context.exercise.convention("tolerance")
     if tolerance is not None and gap <= Fraction(str(tolerance)) * max(1, abs(wanted)):
         return right("within_tolerance", tolerance=tolerance)
-    exact = wanted.denominator == 1 and "." not in text and not isinstance(answer.value, float)
+    exact = wanted.denominator == 1 and not re.search(r"[.≈]", text) and not isinstance(answer.value, float)
     if not exact and gap <= CLOSE * abs(wanted):
         return conditional("numbers were rounded on the way", "rounding", right=answer.text)
     names = {prefix + unit: f"{text} {prefix}{unit}" for prefix in _PREFIXES} if unit else _SCALES
@@ -266,7 +284,7 @@ def _near(answer: Answer, text: str, context: Context) -> Outcome | None:
 
 def number_of(value: Any) -> Fraction | None:
     """A number, or a text that is one, exactly; None for anything else."""
-    text = str(value).replace(",", "").strip()
+    text = str(value).replace(",", "").strip(" ≈")
     number = r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:e[-+]?\d{1,3}|/0{0,9}[1-9]\d{0,39})?"
     return Fraction(text) if re.fullmatch(number, text) else None
 
@@ -307,10 +325,11 @@ def judge_array(answer: Answer, formula: str, context: Context) -> Outcome:
         return members
     if len(members) > 1 and not _names_it(members[0], answer, context) and not _begins(answer, members[0], context):
         return unread("other_quantity", given=members[0])
-    wanted, given = cells_of(answer.text), cells_of(members[-1])
-    given = bare_cells(members[-1]) if given is None else given
+    end = members[-1].lstrip("≈ ")
+    wanted, given = cells_of(answer.text), cells_of(end)
+    given = bare_cells(end) if given is None else given
     if wanted is None or given is None:
-        return _as_mathematics(answer, members[-1], context)
+        return _as_mathematics(answer, end, context)
     return judge_cells(wanted, given, answer, context)
 
 
