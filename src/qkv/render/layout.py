@@ -149,6 +149,11 @@ class _Latex(printing.Latex):
         high, wide = map(self.size, node.shape)
         return rf"\underset{{{high} \times {wide}}}{{{self.at(node.body, printing.SUM)}}}", printing.ATOM
 
+    def _call(self, node: t.Call) -> tuple[str, int]:
+        text, level = super()._call(node)
+        doubled = _is_vector(node.arguments) and text.endswith("))")
+        return (text.replace("((", "(", 1)[:-1], level) if doubled else (text, level)
+
 
 def latex_source(node: t.Node, labels: bool) -> str:
     """The tree in LaTeX, with the sizes of matrices below them where `labels` is true."""
@@ -531,8 +536,13 @@ def _called(node: t.Node) -> Box:
             if name in _NORMS:
                 below, norm = _NORMS[name], Fence("‖", inside, "‖")
                 return norm if below is None else Scripts(norm, _letters(below))
-            return _applied(Word(_WORDS.get(name, name)), Fence("(", inside, ")"))
+            # A written vector brings its brackets.
+            return _applied(Word(_WORDS.get(name, name)), inside if _is_vector(arguments) else Fence("(", inside, ")"))
     return Word(type(node).__name__)
+
+
+def _is_vector(arguments: Sequence[t.Node]) -> bool:
+    return len(arguments) == 1 and isinstance(arguments[0], t.Written) and len(arguments[0].shape) == 1
 
 
 def _applied(function: Box, arguments: Box) -> Box:
