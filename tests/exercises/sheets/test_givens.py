@@ -15,13 +15,16 @@ def found(text: str, context: str = "") -> list[tuple[object, ...]]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (r"Let $q = (1, 2)$, $k_1 = [1, 0]^T$, $k_2 = [0, 3]^T$.", [("query", "q", [1, 2]), ("key", "k", [[1, 0], [0, 3]])]),
+        (r"Let $q = (1, 2)$, $k_1 = [1, 0]^T$, $k_2 = [0, 3]^T$.",
+         [("query", "q", [1, 2]), ("key", "k", [[1, 0], [0, 3]])]),
         ("attention on x1 = (1, 2), x2 = (0, 1/2)", [("tokens", "x", [[1, 2], [0, "1/2"]])]),
-        (r"$\mathbf{Q} = \mathbf{K} = \begin{bmatrix} 1 & 0 \\ 0 & 5 \end{bmatrix}$", [("query", "Q", [[1, 0], [0, 5]]), ("key", "K", [[1, 0], [0, 5]])]),
+        (r"$\mathbf{Q} = \mathbf{K} = \begin{bmatrix} 1 & 0 \\ 0 & 5 \end{bmatrix}$",
+         [("query", "Q", [[1, 0], [0, 5]]), ("key", "K", [[1, 0], [0, 5]])]),
         (r"$W^Q = W^K = I_2$", [("query_weight", "W_Q", [[1, 0], [0, 1]]), ("key_weight", "W_K", [[1, 0], [0, 1]])]),
         ("W_V = [1 0; 0 3]", [("value_weight", "W_V", [[1, 0], [0, 3]])]),
         ("V = np.array([[1, 2], [3, 4]])", [("value", "V", [[1, 2], [3, 4]])]),
-        ("Keys: (1, 0), (0, 1) and (1, 1). Values: {[\n2\n3\n],\n[\n5\n7\n]}", [("key", "", [[1, 0], [0, 1], [1, 1]]), ("value", "", [[2, 3], [5, 7]])]),
+        ("Keys: (1, 0), (0, 1) and (1, 1). Values: {[\n2\n3\n],\n[\n5\n7\n]}",
+         [("key", "", [[1, 0], [0, 1], [1, 1]]), ("value", "", [[2, 3], [5, 7]])]),
         ("the query q=\n5\n-1\nis used", [("query", "q", [5, -1])]),
         ("the scores [1, 2, 5]", [("scores", "", [1, 2, 5])]),
         ("layer normalisation of x = [1, 2, 6]", [("input", "x", [1, 2, 6])]),
@@ -98,7 +101,11 @@ def test_ambiguous_letters_are_other_without_words() -> None:
 
 
 def test_tables_of_hyperparameters() -> None:
-    table = "| hyperparameter | value |\n|---|---|\n| n_layers (L) | 12 |\n| d_model (D) | 1,280 |\n| n_kv_heads (K) | 5 |\n| Vocabulary size | 31,000 |\n| colour | 3 |"
+    table = (
+        "| hyperparameter | value |\n|---|---|\n| n_layers (L) | 12 |\n"
+        "| d_model (D) | 1,280 |\n| n_kv_heads (K) | 5 |\n"
+        "| Vocabulary size | 31,000 |\n| colour | 3 |"
+    )
     assert found(table) == [
         ("layers", "L", 12),
         ("width", "D", 1280),
@@ -120,8 +127,10 @@ def test_tables_of_hyperparameters() -> None:
     [
         (r"$q, k \sim \mathcal{N}(0, I_d)$", {"q": "N(0, I)", "k": "N(0, I)"}),
         ("vectors withq,k iid∼N(µ,σ 2I)", {"q": "N(mu, sigma^2 I)", "k": "N(mu, sigma^2 I)"}),
-        ("The components of q and k are independent with mean 0 and variance 3.", {"q": "iid mean 0 variance 3", "k": "iid mean 0 variance 3"}),
-        ("Entries of q and k are i.i.d., zero mean, unit variance.", {"q": "iid mean 0 variance 1", "k": "iid mean 0 variance 1"}),
+        ("The components of q and k are independent with mean 0 and variance 3.",
+         {"q": "iid mean 0 variance 3", "k": "iid mean 0 variance 3"}),
+        ("Entries of q and k are i.i.d., zero mean, unit variance.",
+         {"q": "iid mean 0 variance 1", "k": "iid mean 0 variance 1"}),
         ("Let q and k have i.i.d. entries, uniform on [-2, 2].", {"q": "uniform(-2, 2)", "k": "uniform(-2, 2)"}),
         ("Let x be a standard normal vector.", {"x": "N(0, I)"}),
     ],
@@ -141,7 +150,8 @@ def test_shapes_of_symbols() -> None:
 def test_formats_machines_and_models() -> None:
     givens = find_givens("Llama-2 7B on an A100 80GB with weights in int4 and the KV cache in fp8, unlike GPT-2 XL.")
     assert [(given.role, given.value, given.of) for given in givens] == [
-        ("model", "Llama-2 7B", ""), ("machine", "A100 80GB", ""), ("dtype", "int4", "weights"), ("dtype", "fp8", "cache"),
+        ("model", "Llama-2 7B", ""), ("machine", "A100 80GB", ""), ("dtype", "int4", "weights"),
+        ("dtype", "fp8", "cache"),
     ]  # fmt: skip
 
 
@@ -181,7 +191,8 @@ def test_spans_quote_the_text() -> None:
     for _ in range(50):
         numbers = [draw.randrange(2, 900) for _ in range(4)]
         text = (
-            rf"A model with ${numbers[0]}$ layers, \textbf{{{numbers[1]} heads}} and $\mathbf{{q}} = [{numbers[2]}, {numbers[3]}]$ "
+            rf"A model with ${numbers[0]}$ layers, \textbf{{{numbers[1]} heads}} and "
+            rf"$\mathbf{{q}} = [{numbers[2]}, {numbers[3]}]$ "
             r"for $\mathbf{\mu}$."
         )
         quoted = {given.role: text[slice(*given.span)] for given in find_givens(text) if given.span}

@@ -8,6 +8,7 @@ import operator
 import re
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,7 @@ _FUNCTIONS = {name: name for name in (
 )} | {"tensor": "array", "asarray": "array", "Tensor": "array", "identity": "eye", "cat": "concatenate"}  # fmt: skip
 _METHODS = {"flatten": "ravel", "ravel": "ravel", "squeeze": "squeeze", "transpose": "transpose", "t": "transpose",
             "dot": "dot", "reshape": "reshape", "view": "reshape", "permute": "transpose", "swapaxes": "swapaxes",
-            "tolist": "tolist"} | dict.fromkeys(("copy", "clone", "numpy", "float", "double", "to"), "copy")  # fmt: skip
+            "tolist": "tolist"} | dict.fromkeys(("copy", "clone", "numpy", "float", "to"), "copy")  # fmt: skip
 # Where each draw has its size among its arguments; -1: all of them are sizes, None: the first is the array.
 _DRAWS = {"rand": -1, "randn": -1, "randint": 2, "integers": 2, "normal": 2, "uniform": 2, "choice": 1, "random": 0,
           "random_sample": 0, "standard_normal": 0, "permutation": None, "shuffle": None}  # fmt: skip
@@ -168,21 +169,15 @@ class _Reader:
         ):
             decimals = [*node.args[1:], *(each.value for each in node.keywords)]
             return self.shown(node.args[0], self.value(decimals[0]) if decimals else 0)
-        if (
-            method is not None
-            and method.attr in ("tolist", "numpy", "item", "round")
-            and not _name(method.value) == "np"
-        ):
+        if method is not None and method.attr in ("tolist", "numpy", "item", "round") and _name(method.value) != "np":
             rounded = method.attr == "round" and isinstance(node, ast.Call) and node.args
             return self.shown(method.value, self.value(node.args[0]) if rounded else digits)  # pyright: ignore
         before = len(self.calls)
         if isinstance(node, ast.Name):
             places = [at for at, call in enumerate(self.calls) if node.id in call.targets]
         else:
-            try:
+            with suppress(_Unknown):
                 self.value(node)
-            except _Unknown:
-                pass
             places = range(max(before, len(self.calls) - 1), len(self.calls))
         for at in places:
             self.calls[at] = replace(self.calls[at], printed=True, digits=digits)

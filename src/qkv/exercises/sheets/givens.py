@@ -7,6 +7,7 @@ import tomllib
 from fractions import Fraction
 from functools import cache
 from importlib.resources import files
+from itertools import islice
 from typing import Any
 
 from ...documents.document import Draft, span_before
@@ -34,6 +35,7 @@ _SCALES = {"k": 10**3, "K": 10**3, "thousand": 10**3, "M": 10**6, "million": 10*
            "T": 10**12, "trillion": 10**12}  # fmt: skip
 _FENCE = re.compile(r"^[ ]*```[^\n]*\n(?P<code>(?:(?![ ]*```)[^\n]*\n)*+)[ ]*```[ ]*$", re.MULTILINE)
 _MOST_CHARACTERS = 400_000
+_MOST_CHAINS = 2000  # assignments of a text
 
 
 @cache
@@ -138,7 +140,7 @@ class _Finder:
             self.found.append(Given(symbol=name, role=role, value=value, span=span))  # pyright: ignore[reportArgumentType]
 
     def arrays(self) -> None:
-        for chain in _pattern("chain").finditer(self.text):
+        for chain in islice(_pattern("chain").finditer(self.text), _MOST_CHAINS):
             value = self.value_at(chain.end())
             if value is None or not isinstance(value[0], list | str):
                 continue
@@ -269,16 +271,15 @@ class _Finder:
         value = groups["slice"] if part == "slice" else _number(groups["number"])
         if role == "length" and isinstance(value, int) and value >= 10**9:
             role = "training_tokens" if re.search("train", self.about, re.IGNORECASE) else "tokens_count"
-        changed = (
-            "change" if _pattern("changed").search(self.text[max(0, found.start() - 120) : found.start(part)]) else ""
-        )
-        self.add(found.span(part), symbol=symbol, role=role, value=value, of=changed,
-                 unit=re.sub(r"\s+", "", groups.get("unit") or "").replace("persecond", "/s").replace("asecond", "/s"))  # fmt: skip
+        said = self.text[max(0, found.start() - 120) : found.start(part)]
+        changed = "change" if _pattern("changed").search(said) else ""
+        unit = re.sub(r"\s*(?:per|a) ?second", "/s", re.sub(r"\s+", " ", groups.get("unit") or "")).replace(" ", "")
+        self.add(found.span(part), symbol=symbol, role=role, value=value, of=changed, unit=unit)
 
     def scalars(self) -> None:
         """Assignments of one number whose role only the letter may say."""
         model = bool(_pattern("about_model").search(self.about))
-        for chain in _pattern("chain").finditer(self.text):
+        for chain in islice(_pattern("chain").finditer(self.text), _MOST_CHAINS):
             found = _pattern("scalar").match(self.text, chain.end())
             if found is None or not self.free(found.span()) or _pattern("expression").match(self.text, found.end()):
                 continue

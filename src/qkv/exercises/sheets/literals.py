@@ -1,4 +1,4 @@
-"""Numbers, vectors and matrices as people write them: LaTeX, MATLAB, nested lists, columns of a PDF. Never evaluated."""
+"""Numbers, vectors and matrices as people write them: LaTeX, MATLAB, nested lists, columns of a PDF."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ _TRANSPOSED = re.compile(
 )
 _DECIMAL = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?"
 _EXACT = re.compile(r"[+-]?(?:\d{0,12}\*?sqrt\(\d{1,12}\)|\d{1,18})(?:/(?:\d{0,12}\*?sqrt\(\d{1,12}\)|\d{1,18}))?")
+_BRACES = r"\s*\{[^{}]*(?:\{[^{}]*\})?\}"
+_SCALAR = re.compile(
+    rf"[-−]?\s*(?:\\[dt]?frac{_BRACES}{_BRACES}|{_DECIMAL}(?:,\d{{3}})*(?:/(?:\d+|√\d+|\\sqrt\{{\d+\}}))?)(?![\w.]*\w)"
+)
 _SYMBOL = re.compile(r"-?\\?[A-Za-zα-ω]{1,8}(?:_\{?\w{1,3}\}?)?")
 _NESTED = re.compile(r"[\s\d\[\](),.eE+-]+")
 
@@ -69,8 +73,7 @@ def array_at(text: str, start: int) -> tuple[Any, int] | None:
         end = closing(text, begin + text.startswith(r"\{", begin)) + 1
         value = _bracketed(text[begin:end].replace("\\{", "{").replace("\\}", "}")) if end > begin else None
     else:
-        found = re.compile(rf"-?\s*(?:\\[dt]?frac\s*\{{[^{{}}]*(?:\{{[^{{}}]*\}})?\}}\s*\{{[^{{}}]*(?:\{{[^{{}}]*\}})?\}}|{_DECIMAL}(?:,\d{{3}})*"
-                           r"(?:/(?:\d+|√\d+|\\sqrt\{\d+\}))?)(?![\w.]*\w)").match(text.replace("−", "-"), begin)  # fmt: skip
+        found = _SCALAR.match(text, begin)
         return (read_number(found.group()), found.end()) if found else None
     if value is None:
         return None
@@ -131,8 +134,10 @@ def _bracketed(text: str, depth: int = _DEEPEST) -> Any:
         return _environment(whole[1])
     pieces = split_outside(inner, ",")
     if inner[:1] in ("[", "(", "{") or inner.startswith(r"\begin"):
-        parts = [_environment(whole[1]) if (whole := ENVIRONMENT.fullmatch(piece.strip()))
-                 else _bracketed(_TRANSPOSED.sub("", piece), depth - 1) for piece in pieces if piece.strip()]  # fmt: skip
+        written = [piece for piece in pieces if piece.strip()]
+        inside = [ENVIRONMENT.fullmatch(piece.strip()) for piece in written]
+        parts = [_environment(whole[1]) if whole else _bracketed(_TRANSPOSED.sub("", piece), depth - 1)
+                 for whole, piece in zip(inside, written, strict=True)]  # fmt: skip
         return parts if parts and all(isinstance(part, list) for part in parts) and _even(parts) else None
     if ";" in inner and text[0] == "[":
         return _rows([_cells(row) for row in inner.split(";") if row.strip()])

@@ -73,6 +73,7 @@ _LISTS = {
     "numbered": "number ()", "roman": "roman ()", "romand": "roman .", "lower": "letter ()", "lowered": "letter .",
     "upper": "upper ()", "uppered": "upper .",
 }  # fmt: skip
+_MOST_CONTEXT = 20_000  # characters before a question that it may refer to
 _ROMAN = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii", "xiii", "xiv", "xv")
 
 
@@ -243,6 +244,8 @@ class _Splitter:
                 return at
         if kind == "dotted" or inside == "cut":
             return 1 if kind == "dotted" and mark.first else 0
+        if mark.number == 1 and styles.count(mark.style) > 1:
+            return styles.index(mark.style)  # a list that begins again and again is no deeper one
         fresh = stack[-1].mark is None or not stack[-1].children
         first = mark.first or self.empty(stack[-1], mark.start)
         starts = mark.number == 1 or (first and fresh and mark.style not in styles and kind != "upper")
@@ -312,7 +315,7 @@ class _Splitter:
         for node in root.children:
             mark = node.mark
             assert mark is not None
-            shared = "\n\n".join([*filter(None, [context]), *(text for _, text in setups)])
+            shared = _shared(context, setups)
             outer = [each for each in node.children if each.mark and self.outer(each.mark)]
             if mark.style in ("example", "cut"):
                 continue
@@ -331,7 +334,7 @@ class _Splitter:
             else:
                 setups.append((mark.level, self.words(own.start, own.stop)))
             if outer:
-                shared = "\n\n".join([*filter(None, [context]), *(text for _, text in setups)])
+                shared = _shared(context, setups)
                 rest = [each for each in node.children if each.start >= outer[0].start]
                 found += self.top(_Node(None, outer[0].start, node.stop, rest), shared)
         return found
@@ -433,6 +436,10 @@ class _Splitter:
                 label, text = (own[1], text[own.end() :]) if own else (str(len(options) + 1), text)
                 options.append(Choice(label, " ".join(text.split()), (bubble.start(), end)))
         return kept, options
+
+
+def _shared(context: str, setups: list[tuple[int, str]]) -> str:
+    return "\n\n".join(filter(None, [context, *(text for _, text in setups)]))[-_MOST_CONTEXT:]
 
 
 def _readings(mark: _Mark | None) -> list[_Mark]:
