@@ -125,7 +125,3 @@ class Document:
         start = self.source_span((offset, offset + 1))[0]
         at = bisect_right([begin for begin, _ in self.places], start) - 1
         return self.places[at][1] if at >= 0 else f"line {self.source.count(chr(10), 0, start) + 1}"
-
-    def blocks_in(self, span: Span) -> list[Block]:
-        """The blocks that begin within a span of the text."""
-        return [block for block in self.blocks if span[0] <= block.span[0] < span[1]]

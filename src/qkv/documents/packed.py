@@ -9,6 +9,7 @@ from io import BytesIO
 from typing import Any
 
 from ..errors import MissingExtra, OptionError, complaint
+from .latex import ROMAN
 
 MOST_UNPACKED = 60_000_000  # bytes that a docx may unpack to
 MOST_PAGES = 500
@@ -24,11 +25,8 @@ def read_notebook(data: str, name: str) -> Parts:
     except (ValueError, KeyError, TypeError, RecursionError):
         wanted = "a Jupyter notebook of format 4 or later (JSON with cells)"
         raise OptionError(complaint("file", repr(name), wanted, "save it again in Jupyter")) from None
-    parts: Parts = []
-    for number, (kind, text) in enumerate(texts, 1):
-        text = f"```python\n{text}\n```" if kind == "code" else text
-        parts.append((f"cell {number}", text + "\n\n"))
-    return parts
+    shown = [f"```python\n{text}\n```" if kind == "code" else text for kind, text in texts]
+    return [(f"cell {number}", f"{text}\n\n") for number, text in enumerate(shown, 1)]
 
 
 def read_pdf(data: bytes, name: str) -> Parts:
@@ -139,10 +137,8 @@ class _Numbering:
 
 
 def _shown(count: int, shape: str) -> str:
-    from .latex import ROMAN
-
     count = max(count, 1)
-    shown = {"lowerLetter": chr(96 + (count - 1) % 26 + 1), "lowerRoman": ROMAN[(count - 1) % len(ROMAN)]}
+    shown = {"lowerLetter": chr(97 + (count - 1) % 26), "lowerRoman": ROMAN[(count - 1) % len(ROMAN)]}
     shown |= {"upperLetter": shown["lowerLetter"].upper(), "upperRoman": shown["lowerRoman"].upper()}
     return shown.get(shape, str(count))
 
