@@ -1,4 +1,4 @@
-"""`python -m benchmarks [name ...] [--quick]`: measure all figures, or the named ones; JSON goes to build/bench."""
+"""`python -m benchmarks [name ...] [--quick] [--field DIR]`: measure all figures, or the named ones; JSON goes to build/bench."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ FIGURES = (
     "convert",
     "cost",
     "checker",
+    "exercises",
     "teach",
     "lab",
     "parallel",
@@ -29,7 +30,11 @@ def main() -> None:
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(f"{__doc__}\n\nNames: {', '.join(FIGURES)}")
         return
-    names = [name for name in sys.argv[1:] if name != "--quick"] or list(FIGURES)
+    given = sys.argv[1:]
+    if "--field" in given:  # the folder of real sheets, which `exercises` reads
+        place = given.index("--field")
+        del given[place : place + 2]
+    names = [name for name in given if name not in ("--quick", "--verbose")] or list(FIGURES)
     unknown = [name for name in names if name not in FIGURES]
     if unknown:
         sys.exit(f"benchmarks: no figure {', '.join(unknown)}; choose from {', '.join(FIGURES)}")

@@ -38,6 +38,8 @@ _ABBREVIATIONS = re.compile(
 _GLUED = re.compile(r"(?:Define|Perform|Derive|Compute|Calculate|Find)(?=[A-Z\[(]|arg ?max|softmax|the\b)")
 _PARENTHESES = re.compile(r"\((?:\s*(?:hint|note|recall|remark)\b[^()]*(?:\([^()]*\)[^()]*)*|\s*[\d.]+\s*(?:pts?|points?|marks?)\s*|e\.g\.[^()]*|i\.e\.[^()]*)\)", re.IGNORECASE)  # fmt: skip
 _MARKING = re.compile(r"\[\s*[\d.]+\s*(?:pts?|points?|marks?)\s*\]", re.IGNORECASE)
+_LINKS = "of|at|for|over|from|to|on|in|by|under|with respect to|wrt|per|between"
+_ARTICLES = "the|these|those|a|an|its|given|following|all|one|each|this|that|your"
 _ITSELF = re.compile(r"\b(?:it|this|them|that|these)\b(?!\s+\w+\s+(?:is|are|has)\b)", re.IGNORECASE)
 _ORDINALS = {
     name: place for place, name in enumerate(("first", "second", "third", "fourth", "fifth", "sixth", "seventh"), 1)
@@ -320,7 +322,17 @@ def _matches(clause: Clause, shown: str, text: str, anywhere: bool = False) -> l
         if not any(each[0] < other[1] and other[0] < each[1] for other in kept):
             kept.append(each)
     kept.sort(key=lambda each: each[0])
+    kept = [each for place, each in enumerate(kept) if not (place and _complements(clause.plain, kept[place - 1], each))]
     return [wanted for _, _, phrase, match in kept for wanted in _wanted(clause, shown, text, phrase, match)]
+
+
+def _complements(text: str, first: tuple[int, int, Phrase, re.Match[str]], second: tuple[int, int, Phrase, re.Match[str]]) -> bool:
+    """Whether a phrase only says what the one before it is of: "the softmax of the scores"."""
+    between = text[first[1] : second[0]]
+    if re.search(r"\b(?:and|then|or)\b|[;,:?]", between, re.IGNORECASE):
+        return False
+    before = text[first[0] : second[0]]
+    return bool(re.search(rf"\b(?:{_LINKS})\W+(?:(?:{_ARTICLES})\W+)*$", before, re.IGNORECASE))
 
 
 def _within_word(text: str, match: re.Match[str]) -> bool:

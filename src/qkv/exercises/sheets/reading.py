@@ -28,6 +28,24 @@ _REFERENCE = re.compile(
     r"\b(?:eq(?:uation)?s?|part|question|exercise|section|figure|fig|table|chapter|step|line|problem|page|lecture|gpt|llama|version|layer|token|position|key|query|head|row|entry|degree)\.?\s*\(?$",
     re.IGNORECASE,
 )  # fmt: skip
+_GIVEN_AS = {"temperature": "temperature", "window": "window", "sliding": "window", "shared": "shared_experts",
+             "random": "feature_count"}  # fmt: skip
+_SIZE = r"(?:[A-Za-z]\w{0,8}|\d+)"
+_SHAPED = re.compile(
+    rf"(?P<names>\b[A-Za-z](?:_?\w{{1,3}})?(?:(?:, | and |, and )[A-Za-z](?:_?\w{{1,3}})?)*)\s+(?:has|have|with|of|is|are)(?: the| a| of)*"
+    rf"\s+(?:shapes?|sizes?|dimensions?)\s*[\[(](?P<sizes>{_SIZE}(?:\s*,\s*{_SIZE})*)[\])]"
+    rf"|(?P<name>\b[A-Z](?:_\w{{1,3}})?)\s+is\s+an?\s+(?P<matrix>{_SIZE}\s*(?:×|x|by|\\times)\s*{_SIZE})\s+matrix"
+    rf"|\ban?\s+(?P<unnamed>{_SIZE}\s*(?:×|x|by|\\times)\s*{_SIZE})\s+matrix"
+)
+_RULE = re.compile(
+    r"(?:using|with|by|from|use|via)\s+(?:the\s+)?(?:(?:rule(?: of thumb)?|approximation|formula|estimate)\s+)?\$?(?P<formula>[\w\s^{}+\\().*]*[A-Za-z]\^?[\w\s^{}+\\().*]*?)\$?"
+    r"\s+(?:rule|approximation|formula|estimate)\b"
+)
+_RULES = {"parameters": "N", "flops": "C", "training_flops": "C", "cache_bytes": "M", "training_bytes": "M"}
+_CHANGES = re.compile(
+    r"(?:the\s+)?(?P<noun>(?:number of\s+)?[\w /-]{3,40}?)\s+(?:(?:were|was|is|are|had been)\s+)?(?:dropped|reduced|increased|raised|cut|changed|lowered|extended|set|grew|grows|switched|shrank)"
+    r"(?:\s+from\s+[\d,]+)?\s+to\s+(?:only\s+)?(?P<number>[\d,]+)"
+)
 _TORN = re.compile(r"\b([qkxw])\s?T\s?([qkxw])\b")  # q^T k in the text of a PDF
 _SEVERAL = re.compile(r"all that apply|select all|which of (?:the following|these)\b.{0,40}\bare\b", re.IGNORECASE)
 
@@ -123,15 +141,18 @@ def _read(question: Question) -> Reading:
         asks = replace(asks, wanted=tuple(replace(each, span=(0, 0), weight=0.9) for each in titled.wanted))
     says = settled(text, context)
     givens = find_givens(text, context)
-    base = _base((*(given for given in givens if given.of != "change"), *_torn_sizes(givens, f"{text}\n{context}")))
+    whole = f"{text}\n{context}"
+    more = (*_torn_sizes(givens, whole), *_shapes(givens, whole))
+    base = _base((*(given for given in givens if given.of != "change"), *more))
     options = tuple(Option(label=each.label, text=each.text) for each in question.options)
+    base, assumed = _centred(base)
     exercise = Exercise(
         label=question.label, title=question.title, text=text, span=question.span, givens=base,
-        definitions=(*_definitions(text), *_definitions(context)), structure=says.as_structure(),
+        definitions=(*_rules(asks, text), *_definitions(text), *_definitions(context)), structure=says.as_structure(),
         conventions=says.as_conventions(),
     )  # fmt: skip
     asked = _asked(question, asks, givens, exercise, says, options)
-    findings = tuple(_unread(asks, asked))
+    findings = (*_unread(asks, asked), *assumed)
     kept = tuple(each for each in asked if each.confidence >= THRESHOLD)
     confidence = max((each.confidence for each in asked), default=0.0)
     givens_kept = _without_projections(_with_blank_first(base, kept), kept)
@@ -139,6 +160,18 @@ def _read(question: Question) -> Reading:
     if not kept:
         findings = (*findings, Finding("not_understood", {"found": _found(asks, asked)}))
     return Reading(exercise, findings, bool(kept), confidence)
+
+
+def _centred(givens: tuple[Given, ...]) -> tuple[tuple[Given, ...], tuple[Finding, ...]]:
+    """Laws that say a variance and no mean, with mean 0, which is an assumption."""
+    found = tuple(
+        given.model_copy(update={"law": f"iid(0, {given.law.removeprefix('iid variance ')})"})
+        if given.law and given.law.startswith("iid variance ")
+        else given
+        for given in givens
+    )
+    assumed = (Finding("assumed", {"convention": "the mean of the components", "value": "0"}),)
+    return found, assumed if found != givens else ()
 
 
 def _with_blank_first(givens: tuple[Given, ...], asked: Sequence[Asked]) -> tuple[Given, ...]:
@@ -188,6 +221,27 @@ def _torn_sizes(givens: Sequence[Given], text: str) -> Iterator[Given]:
             yield Given(symbol=match[1], role=role)  # pyright: ignore[reportArgumentType]
 
 
+def _shapes(givens: Sequence[Given], text: str) -> Iterator[Given]:
+    """Shapes that words say: "Q and K have shape [b, n, d]", "X is an n × d matrix"."""
+    known = {given.symbol for given in givens if given.shape}
+    unnamed = iter("ABCDEF")
+    for match in _SHAPED.finditer(text.replace("$", "")):
+        written = match["sizes"] or match["matrix"] or match["unnamed"]
+        sizes = tuple(int(size) if size.isdigit() else size for size in re.findall(_SIZE, written) if size not in ("x", "by", "times"))
+        names = re.split(r",? and |, ", match["names"]) if match["names"] else [match["name"] or next(unnamed, "")]
+        for name in names:
+            if name and name not in known:
+                known.add(name)
+                yield Given(symbol=name, role="other", shape=sizes)
+
+
+def _rules(asks: AskedFor, text: str) -> Iterator[Definition]:
+    """A rule of thumb that a question says to use, as the definition of what it asks for."""
+    letter = next((_RULES[each.quantity] for each in asks.wanted if each.quantity in _RULES), "")
+    if letter and (match := _RULE.search(text)):
+        yield Definition(text=f"{letter} = {match['formula'].strip()}")
+
+
 def _asked(
     question: Question,
     asks: AskedFor,
@@ -198,8 +252,8 @@ def _asked(
 ) -> list[Asked]:
     """The questions of the record: those that are asked, and those asked again with other givens."""
     found: list[Asked] = []
-    certain = _certainty(asks, givens, f"{question.context}\n{question.text}", says)
-    for wanted in asks.wanted:
+    certain = _certainty(asks, givens, question, says)
+    for wanted in _specific(asks.wanted):
         changed = tuple(
             _changed(given) for given in givens if given.of == "change" and _inside(given.span, wanted.clause.span)
         )
@@ -215,7 +269,7 @@ def _asked(
             Asked(
                 label=question.label,
                 quantity=wanted.quantity,
-                object=_TORN.sub(r"\1^T \2", wanted.object),
+                object=_TORN.sub(r"\1^T \2", wanted.object).replace("dot-product", "dot product"),
                 row=_row(wanted, exercise),
                 in_terms_of=wanted.in_terms_of,
                 unit=_unit(wanted.unit),
@@ -230,9 +284,21 @@ def _asked(
     found = [each for asked in found for each in _apart(asked, givens)]
     for clause in asks.again:
         changes = tuple(_changed(each) for each in givens if each.of == "change" and _inside(each.span, clause.span))
+        if not changes and (match := _CHANGES.search(clause.plain)):
+            changes = tuple(_changed(each) for each in find_givens(f"{match['noun']} is {match['number']}."))
         if changes:
             found += [each.model_copy(update={"changes": changes}) for each in tuple(found) if not each.changes]
     return found
+
+
+def _specific(wanted: Sequence[Wanted]) -> list[Wanted]:
+    """Without "perform attention" where the output that is asked for then is said more closely."""
+    settings = ("perform", "apply", "use", "run", "carry out")
+    return [
+        each
+        for place, each in enumerate(wanted)
+        if not (each.clause.verb in settings and any(other.quantity == each.quantity for other in wanted[place + 1 :]))
+    ]
 
 
 def _apart(asked: Asked, givens: Sequence[Given]) -> list[Asked]:
@@ -291,12 +357,15 @@ def _row(wanted: Wanted, exercise: Exercise) -> int | None:
     return row_number(wanted.row, base, rows[0] if rows else None)
 
 
-def _certainty(asks: AskedFor, givens: Sequence[Given], text: str, says: Settled) -> float:
+def _certainty(asks: AskedFor, givens: Sequence[Given], question: Question, says: Settled) -> float:
     """How certain it is that nothing was overlooked that changes a figure."""
+    text = question.text
     known: list[Span] = [each.span for each in givens if each.span is not None] + says.spans
     known += [wanted.span for wanted in asks.wanted]
     asked = [wanted.clause.span for wanted in asks.wanted]
     certain = 1.0
+    known += [match.span() for match in (*_RULE.finditer(text), *_SHAPED.finditer(text))]
+    known += [clause.span for clause in asks.again]
     for match in _NUMBER.finditer(asks.plain):
         part = match.span()
         if re.search(r"(?:\^|times|×|sqrt|√|\bx|R|\\mathbb)[\s({]*$", asks.plain[: part[0]][-16:]) or re.match(
@@ -313,9 +382,11 @@ def _certainty(asks: AskedFor, givens: Sequence[Given], text: str, says: Settled
             r"\b(?:no|without|ignor\w+|not|neglect\w*)\s+(?:any\s+|the\s+|use\s+)*$", asks.plain[: match.start()][-24:]
         ):
             continue
+        if _GIVEN_AS.get(match.group().lower().split()[0].rstrip("s"), "") in {given.role for given in givens}:
+            continue
         if not any(start < match.end() and match.start() < end for start, end in known):
             certain *= 0.5
-    if re.search(r"\bMoEs?\b|\bexperts?\b", text) and not any(given.role == "experts" for given in givens):
+    if re.search(r"\bMoEs?\b|\bexperts?\b", f"{question.context} {text}") and not any(given.role == "experts" for given in givens):
         certain *= 0.5
     return max(certain, 0.1)
 
