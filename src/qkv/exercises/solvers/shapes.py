@@ -15,7 +15,7 @@ from ...errors import MathsError
 from ...maths import parse
 from ..findings import CannotSolve
 from ..listings import BLANK, Listing, marked, read, size_of
-from ..record import Asked, Exercise
+from ..record import Asked, Exercise, Given
 from ..record import shape_of as value_shape
 from ..solving import Also, Answer, solver
 from .formulas import ONE, Terms, inverse, number, show, symbol, times
@@ -64,7 +64,7 @@ def shape(exercise: Exercise, asked: Asked) -> Answer:
     if wanted in declared:
         return _answer(_sizes(declared[wanted]), f"{wanted} is given with its shape")
     if listing is not None:
-        found = _in_listing(str(listing.value), declared, wanted)
+        found = _in_listing(exercise, str(listing.value), declared, wanted)
         if found is not None:
             return found
     if called := re.fullmatch(r"(?:nn\.)?Linear\((.*)\)(?:\.weight|\.bias)?", wanted.replace(" weight", ".weight")):
@@ -86,8 +86,15 @@ def shape(exercise: Exercise, asked: Asked) -> Answer:
     return _of_expression(exercise, wanted, declared)
 
 
-def _in_listing(text: str, declared: Mapping[str, Sequence[int | str]], wanted: str) -> Answer | None:
+def _in_listing(
+    exercise: Exercise, text: str, declared: Mapping[str, Sequence[int | str]], wanted: str
+) -> Answer | None:
     run = execute(text, declared)
+    if exercise.of_role("out_features", "in_features"):
+        repaired = _repaired(text, _changed_layer(exercise, (), run))
+        if repaired is None:
+            raise CannotSolve("misfit", what=wanted, why="no change of views and layers makes the rest fit")
+        run = repaired[1]
     names = {name.removeprefix("self."): value for name, value in run.attributes.items() if isinstance(value, dict)}
     names = {name: value for name, value in names.items() if len(value) == 1 and (name,) != _only_name(value)}
     layer = run.attributes.get(f"self.{wanted.removeprefix('self.').removesuffix('.weight')}")
@@ -489,6 +496,25 @@ def _einsum_specs(run: Run, listing: Listing, label: str, tree: ast.AST) -> Iter
 # --- changes
 
 
+def _changed_layer(exercise: Exercise, changes: Sequence[Given], plain: Run) -> dict[str, Layer]:
+    """The layer whose size a question changes, with its new size."""
+    stated = (*changes, *exercise.of_role("out_features", "in_features"))
+    change = next((each for each in stated if each.value is not None), None)
+    if change is None:
+        raise CannotSolve("missing", needs="the size that changes")
+    name = f"self.{change.symbol.removeprefix('self.')}"
+    layer = plain.attributes.get(name)
+    try:
+        value = plain.value(ast.parse(str(change.value), mode="eval").body, {})
+    except SyntaxError:
+        value = None
+    size = value if isinstance(value, dict) else size_of(str(change.value))
+    if not isinstance(layer, Layer) or size is None:
+        raise CannotSolve("not_understood", found=f"the change of {change.symbol}")
+    inputs = change.role == "in_features"
+    return {name: Layer(name, size if inputs else layer.inputs, layer.outputs if inputs else size)}
+
+
 @solver("listing_changes", ["listing"])
 def listing_changes(exercise: Exercise, asked: Asked) -> Answer:
     """What else must change: the layers and views that no longer fit, in the order in which they are met."""
@@ -496,27 +522,14 @@ def listing_changes(exercise: Exercise, asked: Asked) -> Answer:
     assert given is not None
     text = marked(str(given.value))
     plain = execute(text, _declared(exercise))
-    change = next(
-        (each for each in (*asked.changes, *exercise.of_role("out_features", "in_features")) if each.value is not None),
-        None,
-    )
-    if change is None:
-        raise CannotSolve("missing", needs="the size that changes")
-    name = f"self.{change.symbol.removeprefix('self.')}"
-    layer = plain.attributes.get(name)
-    try:
-        read_size = plain.value(ast.parse(str(change.value), mode="eval").body, {})
-    except SyntaxError:
-        read_size = None
-    size = read_size if isinstance(read_size, dict) else size_of(str(change.value))
-    if not isinstance(layer, Layer) or size is None:
-        raise CannotSolve("not_understood", found=f"the change of {change.symbol}")
-    changed = Layer(name, size, layer.outputs) if change.role == "in_features" else Layer(name, layer.inputs, size)
+    changes = _changed_layer(exercise, asked.changes, plain)
+    ((name, changed),) = changes.items()
+    size = changed.outputs
     # Queries and keys meet in a product, so that a change of one may need the same change of the other.
     others = [each for each, value in plain.attributes.items() if isinstance(value, Layer) and each != name]
-    found = _least(text, {name: changed})
+    found = _least(text, changes)
     for other in others if found is None else ():
-        if found is None and change.role == "out_features":
+        if found is None and plain.attributes[name].outputs != size:
             together = Layer(other, plain.attributes[other].inputs, size)
             found = _least(text, {name: changed, other: together})
             if found is not None:
@@ -545,7 +558,12 @@ def _answer_words(what: Any, names: Mapping[str, Terms]) -> Answer:
 
 def _least(text: str, changes: Mapping[str, Layer]) -> dict[str, str] | None:
     """The fewest repairs that make a listing fit: at each view one size may change, at each layer its inputs."""
-    best: dict[str, str] | None = None
+    best = _repaired(text, changes)
+    return None if best is None else best[0]
+
+
+def _repaired(text: str, changes: Mapping[str, Layer]) -> tuple[dict[str, str], Run] | None:
+    best: tuple[dict[str, str], Run] | None = None
     for choices in product(range(4), repeat=3):
         made: dict[str, str] = {}
         turns = iter(choices)
@@ -565,15 +583,15 @@ def _least(text: str, changes: Mapping[str, Layer]) -> dict[str, str] | None:
             return None
 
         run = execute(text, repair=repair, changes=changes)
-        if not run.misfits and (best is None or len(made) < len(best)):
-            best = made
+        if not run.misfits and (best is None or len(made) < len(best[0])):
+            best = made, run
     return best
 
 
 def _name(run: Run, size: Terms) -> str:
     """A size by its name in the listing, or as a multiple of one."""
     names = {name.removeprefix("self."): value for name, value in run.attributes.items() if isinstance(value, dict)}
-    for name, value in names.items():
+    for name, value in {**names, **run.constants}.items():
         over = inverse(value)
         ratio = times(size, over) if over is not None else {}
         if set(ratio) == {()}:

@@ -97,6 +97,7 @@ class Run:
     listing: Listing
     misfits: list[tuple[int, str]] = field(default_factory=list)
     attributes: dict[str, Any] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     made: set[str] = field(default_factory=set)
     lines: list[Line] = field(default_factory=list)
@@ -231,7 +232,7 @@ class Run:
                 return UNKNOWN
             case ast.Name(id=name):
                 self.used.add(f"{self.where}:{name}")
-                return names.get(name, self.attributes.get(f"self.{name}", UNKNOWN))
+                return names.get(name, self.attributes.get(f"self.{name}", self.constants.get(name, UNKNOWN)))
             case ast.Attribute():
                 return self.attribute(node, names)
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
@@ -776,7 +777,9 @@ def execute(
     run.call(Function("", (), listing.top.body, listing.top.declared), names)
     start = listing.functions.get("__init__")
     if start is not None:
-        run.call(start, {name: symbol(name) for name in start.parameters})
+        # Methods may use the constructor's parameters by their bare names.
+        run.constants = {name: symbol(name) for name in start.parameters}
+        run.call(start, run.constants)
         for name, value in (changes or {}).items():
             run.attributes[name] = value
     called = {name for function in listing.functions.values() for each in function.body
