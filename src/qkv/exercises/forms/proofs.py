@@ -20,6 +20,7 @@ _LINE = re.compile(r"\\\\(?:\[[^\]]{0,20}\])?|\n|\\(?:Rightarrow|implies|therefo
 _WRITTEN = {"≤": r"\\leq?(?![A-Za-z])|<=", "≥": r"\\geq?(?![A-Za-z])|>=", "=": r"\\equiv(?![A-Za-z])|≡"}
 _SIGNS = {"=": "=", "≤": "<=", "≥": ">=", "<": "<", ">": ">"}
 _MATRIX = re.compile(r"\\begin\s*\{[bp]?matrix\}.*?\\end\s*\{[bp]?matrix\}", re.DOTALL)
+_ROW = re.compile(r"(?<![A-Za-z\\])([A-Z])\s*_\s*(?:\{\s*([a-z])\s*\}|([a-z]))(?![\w,])")
 _FORMULA = re.compile(r"\$\$?([^$]+)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\]")
 _TAKEN_BACK = re.compile(r"\b(?:wrong|false|incorrect|maybe|perhaps|not sure|doubt|guess)\b|\?", re.IGNORECASE)
 _REMARK = re.compile(
@@ -119,9 +120,11 @@ def _verdict(link: Link, symbols: Mapping[str, str]) -> Verdict:
     if link.relation != "=":
         return holds(link.before, _SIGNS[link.relation], link.after, symbols)
     verdict = compare(link.before, link.after, symbols)
-    # A row and a column of the same numbers are one, as on paper.
-    turned = compare(f"({link.before})^T", link.after, symbols) if verdict.kind == "different" else verdict
-    return turned if turned.kind == "equal" else verdict
+    # A row and a column of the same numbers are one, as on paper, and Q_i may be a row of Q.
+    before, after = (_ROW.sub(r"(\1_{\2\3\\cdot})", each) for each in (link.before, link.after))
+    ways = ((f"({link.before})^T", link.after), (before, after), (f"({before})^T", after), (link.before, after))
+    others = (compare(*way, symbols) for way in ways) if verdict.kind == "different" else ()
+    return next((each for each in others if each.kind == "equal"), verdict)
 
 
 def _form(text: str, symbols: Mapping[str, str]) -> str:

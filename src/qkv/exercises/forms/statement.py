@@ -62,8 +62,7 @@ def plain_text(text: str) -> str:
     text = text.translate(_SMALL).replace("\xa0", " ").replace("−", "-").replace("’", "'")
     text = re.sub(r"_(\w),?_(\w)", r"_{\1,\2}", text)
     text = re.sub(r"(?<!\w)(?i:about|approximately|roughly|around|approx\.?)\s+(?=\$?[\d(\[.-])|~(?=\s?\d)", "≈ ", text)
-    text = _BOLD.sub(lambda found: f" {found[1] or found[2]}" if found[1] is None else f"{{{found[1]}}}", text)
-    return re.sub(r"\{(\\?[A-Za-z]+)\}(?=\s*_)", r"\1", text)
+    return _BOLD.sub(lambda found: f" {found[1] or found[2]}", text)
 
 
 def stated(text: str) -> str | Finding:

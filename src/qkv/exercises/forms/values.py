@@ -28,7 +28,11 @@ _SAID = re.compile(
     r"(?:the |its |an? )*(.{1,80}?)\s*(?:\b(?:is|are|equals?|comes to)\b|:)\s*(?=\S)", re.IGNORECASE | re.DOTALL
 )
 _OF = re.compile(r"(.+?)\s*(?:\s+of\s+|\(|\[|\\left[(\[])\s*(.{1,60}?)\s*(?:\\right)?[)\]]?", re.IGNORECASE)
-_LONE = re.compile(r"\\?[A-Za-z]+'?(?:_(?:\{[^{}]*\}|\w))?(?:\^(?:\{?\\?(?:star|ast|prime|top|T)\}?|\*))?")
+_LONE = re.compile(r"(?:\\[A-Za-z]+|[A-Za-z])'?(?:_(?:\{[^{}]*\}|\w+))?(?:\^(?:\{?\\?(?:star|ast|prime|top|T)\}?|\*))?")
+_WORDED = re.compile(r"(?<![\\\w])(?:is|are|and|with|of|the|where|which|so)(?!\w)")
+_SIZE = re.compile(
+    r"\s*(?:[,(]\s*|(?:\\in|∈)\s*(?:\\mathbb\s*)?\{?\s*[Rℝ]\s*\}?\s*\^\s*\{?\s*)(\w+)\s*(?:x|×|\\times|by)\s*(\w+)\s*[)}]*$"
+)
 _THOUSANDS = {
     "k": 3,
     "thousand": 3,
@@ -89,23 +93,28 @@ def reading(judge: Judge) -> Judge:
 
 @reading
 def judge_value(answer: Answer, formula: str, context: Context) -> Outcome:
-    """A number, a formula or a growth class."""
-    members = _members(formula)
+    """A number, a formula or a growth class; the size of a matrix may stand behind it."""
+    size = _SIZE.search(formula) if answer.form == "formula" else None
+    members = _members(formula[: size.start()] if size else formula)
     if isinstance(members, Outcome):
         return members
     end, symbols = members[-1], context.symbols(answer)
+    if size and all(each.isdigit() for each in size.groups()) and shape_of(answer.text, symbols) != size.groups():
+        return unread("other_quantity", given=size[0].strip())
     if (several := _several(answer, end, context)) is not None:
         return several
     outcome = _evaluated(judge_end(answer, end, context), answer, end, context)
     if len(members) == 1 or outcome.kind == "unread":
         return outcome
-    if outcome.kind == "wrong" and squeezed(members[0]) in {squeezed(name) for name in symbols}:
-        return unread("other_quantity", given=members[0])
     # What begins a piece that has a label, "z = q^T k = 2", need not be read.
     if not context.name and not _names_it(members[0], answer, context):
         begins = compare(answer.text, members[0], symbols).kind
         if begins not in ("equal", "conditional" if outcome.kind == "conditional" else ""):
             return unread("other_quantity", given=members[0])
+    declared = squeezed(members[0]) in {squeezed(name) for name in symbols}
+    settled = any(_WORDED.search(each) or compare(answer.text, each, symbols) for each in members[:-1])
+    if outcome.kind == "wrong" and (declared or settled):
+        return unread("chain", first=members[0], second=end)
     for member in members[1:-1]:
         if compare(member, end, symbols).kind == "different":
             return unread("chain", first=member, second=end)
@@ -161,8 +170,7 @@ def _names_it(left: str, answer: Answer, context: Context) -> bool:
     if _LONE.fullmatch(context.name or context.asked.object):
         return False  # it has a name, and this is another
     declared = {squeezed(name) for name in context.symbols(answer)}
-    alone = _LONE.fullmatch(words) is not None and len(squeezed(words).split("_")[0]) == 1
-    return alone and squeezed(words) not in declared
+    return _LONE.fullmatch(words) is not None and squeezed(words) not in declared
 
 
 def _several(answer: Answer, text: str, context: Context) -> Outcome | None:
@@ -187,7 +195,8 @@ def judge_end(answer: Answer, text: str, context: Context) -> Outcome:
     if verdict.kind != "equal" and (known := _sizes_given(context, symbols)) != symbols:
         second = _compared(answer, text, known, context)
         verdict = second if second.kind == "equal" else verdict
-    if verdict.kind == "different" and re.search(r"_\{?[ij]", text) and "_" not in answer.text:
+    wanted = shape_of(answer.text, symbols) if answer.form == "formula" and verdict.kind == "different" else ()
+    if wanted and shape_of(text, symbols) != wanted:
         return _entry_formula(answer, text, symbols)
     near = _near(answer, text, context) if verdict.kind == "different" else None
     return from_verdict(verdict, answer, text) if near is None else near
@@ -195,13 +204,19 @@ def judge_end(answer: Answer, text: str, context: Context) -> Outcome:
 
 def _entry_formula(answer: Answer, text: str, symbols: Mapping[str, str]) -> Outcome:
     """A formula for one entry of a matrix or a vector: right or unread, for its indices are not declared."""
-    with suppress(MathsError):
-        sizes = parse(answer.text, symbols).shape
-        types = {name: f"index[{size}]" for name, size in zip("ij", sizes, strict=False)}
-        types |= {"delta": f"matrix[{sizes[0]},{sizes[0]}] = I_{sizes[0]}"} if len(sizes) == 2 else {}
-        if sizes and compare(f"({answer.text})_{{{''.join('ij'[: len(sizes)])}}}", text, {**types, **symbols}):
-            return right()
-    return unread("unreadable", given=text)
+    sizes = shape_of(answer.text, symbols)
+    types = {name: f"index[{size}]" for name, size in zip("ij", sizes, strict=False)}
+    types |= {"delta": f"matrix[{sizes[0]},{sizes[0]}] = I_{{{sizes[0]}}}"} if len(sizes) == 2 else {}
+    entry = f"({answer.text})_{{{'ij'[: len(sizes)]}}}"
+    return right() if compare(entry, text, {**types, **symbols}) else unread("unreadable", given=text)
+
+
+def shape_of(text: str, symbols: Mapping[str, str]) -> tuple[str, ...]:
+    """The shape of a formula; () for a scalar or a text that is not read."""
+    try:
+        return tuple(map(str, parse(text, symbols).shape))
+    except MathsError:
+        return ()
 
 
 def from_verdict(verdict: Verdict, answer: Answer, text: str) -> Outcome:
@@ -335,7 +350,7 @@ def judge_array(answer: Answer, formula: str, context: Context) -> Outcome:
 
 def _begins(answer: Answer, member: str, context: Context) -> bool:
     """Whether a chain may begin with this: what is asked as an expression, which the question's names do not settle."""
-    if _LONE.fullmatch(member) is not None:
+    if _LONE.fullmatch(member) is not None or re.fullmatch(r"[A-Za-z '-]+", member):
         return False
     symbols = context.symbols(answer)
     open_ended = names_in(member, symbols) or re.search(r"\d\.\d", member)
