@@ -11,7 +11,7 @@ from qkv.exercises.bank import BankExercise
 from qkv.exercises.checking import check
 from qkv.exercises.mistakes import MISTAKES
 from qkv.exercises.printing import joined_documents, sheet_document
-from qkv.exercises.solving import solve_part
+from qkv.exercises.solving import Answer, solve_part
 from qkv.render import pdf
 
 SHEETS = 200
@@ -64,7 +64,7 @@ def problems(exercise: BankExercise, row: Row) -> list[str]:
             found.append(f"({asked.label}) {solved.refusal.words() if solved.refusal else 'not solved'}")
             continue
         row.solved += 1
-        outcome = check(exercise, asked.label, solved.answer.text)
+        outcome = check(exercise, asked.label, own_text(solved.answer))
         row.right += bool(outcome)
         found += [] if outcome else [f"({asked.label}) {solved.answer.text}: {outcome}"]
         if solved.answer.form == "words":
@@ -78,6 +78,11 @@ def problems(exercise: BankExercise, row: Row) -> list[str]:
             row.named += named
             found += [] if named else [f"({asked.label}) {mistake} is not named for {planted.text}"]
     return found
+
+
+def own_text(found: Answer) -> str:
+    """The answer as it would be given: a proof is the chain of its steps."""
+    return " = ".join(step.text for step in found.derivation.steps) if found.form == "proof" else found.text
 
 
 def sheets(copies: int = SHEETS) -> float:

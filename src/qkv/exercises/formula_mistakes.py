@@ -324,3 +324,84 @@ mistake("only itself", quantities=("dependence",))(_chosen(lambda asked: (asked.
 mistake("mean of every axis", quantities=("dependence",))(
     _chosen(lambda asked: tuple(option.label for option in asked.options))
 )
+
+
+@mistake("d features instead of d squared", quantities=("feature_map",))
+def _as_many_as_components(exercise: Exercise, asked: Asked) -> Answer | None:
+    right, width = answer(exercise, asked), exercise.size("head_width") or exercise.size("width")
+    if asked.object == "count":
+        return _text(right, str(width))
+    name = re.search(r"([a-z])_1", right.text)
+    end = ", 1" if right.text.endswith("1)") else ""
+    return _text(right, rf"({name[1]}_1, \dots, {name[1]}_{{{width}}}{end})") if name else None
+
+
+@mistake("ordered products counted", quantities=("feature_map",))
+def _ordered(exercise: Exercise, asked: Asked) -> Answer | None:
+    if asked.object != "count":
+        return None
+    width = exercise.size("head_width") or exercise.size("width")
+    return _text(answer(exercise, asked), f"{width}^{exercise.size('degree')}")
+
+
+def _numerator(text: str) -> str | None:
+    """What a fraction divides."""
+    if not text.startswith(r"\frac{"):
+        return None
+    depth = 0
+    for place, sign in enumerate(text):
+        depth += (sign == "{") - (sign == "}")
+        if place > len(r"\frac") and depth == 0:
+            return text[len(r"\frac{") : place]
+    return None
+
+
+def _by_columns(text: str) -> str | None:
+    top = re.fullmatch(r"(\\sum_\{j=1\}\^\{(\w+)\}) \((.*)\) V_j", _numerator(text) or "")
+    if top is None:
+        return None
+    below = top[3].replace("_i", "_l")
+    return rf"{top[1]} \frac{{{top[3]}}}{{\sum_{{l=1}}^{{{top[2]}}} {below}}} V_j"
+
+
+mistake("square roots of two left out", quantities=("feature_map",))(
+    _of_text(lambda text: text.replace("sqrt(2) ", "") if "sqrt(2)" in text else None)
+)
+mistake("normalisation left out", quantities=("kernel_form",))(_of_text(_numerator))
+mistake("query and key swapped", quantities=("kernel_form",))(
+    _of_text(lambda text: text.replace("Q_i", "K@").replace("K_j", "Q_j").replace("K@", "K_i"))
+)
+mistake("softmax over the wrong axis", quantities=("kernel_form",))(_of_text(_by_columns))
+mistake("only the diagonal", quantities=("jacobian",))(
+    _of_text(lambda text: re.sub(r"(\w+) \1\^T", r"diag(\1)^2", text) if text.startswith("diag") else None)
+)
+mistake("sign turned", quantities=("jacobian",))(
+    _of_text(lambda text: f"-({text})" if text.startswith("diag") else None)
+)
+
+
+def _norm_of(change: Callable[[Fraction, Fraction], Fraction], formula: Callable[[str], str], bound: str) -> Mistake:
+    """A mistake in the squared norm of the Jacobian: on numbers from all squares and those of the diagonal."""
+
+    def wrong(exercise: Exercise, asked: Asked) -> Answer | None:
+        right = answer(exercise, asked)
+        if asked.object == "bound":
+            return _text(right, bound.format(n=right.text.partition("^")[0])) if bound else None
+        if isinstance(right.value, str):
+            return _text(right, formula(right.text))
+        rows = answer(exercise, asked.model_copy(update={"quantity": "jacobian"})).value
+        return _text(
+            right,
+            str(change(Fraction(right.value), sum((Fraction(row[i]) ** 2 for i, row in enumerate(rows)), Fraction(0)))),
+        )
+
+    return wrong
+
+
+_OFF = r"2 \sum"
+for _name, _parts in {
+    "only the diagonal": (lambda _, own: own, lambda text: text.partition(f" + {_OFF}")[0], "{n} epsilon^2"),
+    "pairs counted once": (lambda whole, own: (whole + own) / 2, lambda text: text.replace(_OFF, _OFF[2:]), ""),
+    "bound not squared": (lambda whole, _: whole, lambda text: text, "{n} epsilon"),
+}.items():
+    mistake(_name, quantities=("jacobian_norm",))(_norm_of(*_parts))

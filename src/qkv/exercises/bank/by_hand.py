@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -85,9 +84,9 @@ def _exercise(seed: int | None, shape: Mapping[str, Any], weights: tuple[Matrix,
         "other_scale": "not divided" if scaled else r"divided by $\sqrt{D_k}$",
         "all_tokens": listed(names),
         "first_entry": _written([line[0] for line in wq], x[0]),
+        "first_value": vector(_times(x, wv)[0]),
         "score": f"q_i^T k_j{below}",
         "first_score": _written(query, key),
-        "rounded_weights": vector(_rounded(x, wq, wk, shape)),
         "x_size": f"{width} by {n}" if columns else f"{n} by {width}",
         "q_size": f"{across} by {n}" if columns else f"{n} by {across}",
         "product": f"{product}{below}",
@@ -103,14 +102,13 @@ def _exercise(seed: int | None, shape: Mapping[str, Any], weights: tuple[Matrix,
         "row": r"(V A^T)_{\cdot i} = \sum_{j=1}^N a_{ij} v_j" if columns else r"(A V)_i = \sum_{j=1}^N a_{ij} v_j",
         "order": data["order"],
     }
-    orders = ("factors in the wrong order", "rows and columns mixed up", swapped)
     questions = [
         question("a", "vectors", "projections", mistakes=(swapped,)),
         question("b", "scores", "scores", row=place, mistakes=(swapped, scale)),
         question("c", "sum", "output", row=place, mistakes=(axis, swapped, scale, "scores used as weights", *masked)),
-        question("d", "matrices", "matrix_form", mistakes=orders),
-        question("e", shape["first"], "identity", object=claims[shape["first"]], mistakes=(swapped,)),
-        question("f", shape["last"], "identity", object=claims[shape["last"]], mistakes=(axis,)),
+        question("d", "matrices", "matrix_form", mistakes=(swapped,)),
+        question("e", shape["first"], "identity", object=claims[shape["first"]]),
+        question("f", shape["last"], "identity", object=claims[shape["last"]]),
     ]
     givens = [
         Given(symbol="X", role="tokens", value=shown),
@@ -140,16 +138,6 @@ def _symbols(n: int, width: int, across: int, wide: int, columns: bool) -> dict[
         if letter != "X":
             found[letter.lower()] = f"matrix[{n},{size}]"
     return found | dict.fromkeys("ij", f"index[{n}]") | {"l": f"index[{across}]", "c": f"index[{wide}]"}
-
-
-def _rounded(x: Matrix, wq: Matrix, wk: Matrix, shape: Mapping[str, Any]) -> list[str]:
-    place = shape["place"]
-    query, keys = _times(x, wq)[place - 1], _times(x, wk)
-    scores = [_dot(query, key) / (2 if shape["scaled"] else 1) for key in keys]
-    top = max(scores[:place] if shape["causal"] else scores)
-    raised = [0 if shape["causal"] and i >= place else math.exp(score - top) for i, score in enumerate(scores)]
-    return [f"{each / sum(raised):.5g}".replace("e-", r"*10^{-") + ("}" if each / sum(raised) < 1e-4 and each else "")
-            for each in raised]  # fmt: skip
 
 
 def _dot(left: Sequence[int], right: Sequence[int]) -> int:

@@ -58,8 +58,7 @@ def _exercise(seed: int | None, shape: Mapping[str, Any], draw: random.Random) -
     asked = [_dependence(f"a({sign})", norm, axes) for sign, norm in zip(signs, shape["norms"], strict=True)]
     if shape["claim"]:
         claim, squared = _CLAIMS[shape["claim"]]
-        asked.append(question("b", "proof", "identity", {"claimed": claim, "squared": squared}, object=claim,
-                              mistakes=("width instead of its root",)))  # fmt: skip
+        asked.append(question("b", "proof", "identity", {"claimed": claim, "squared": squared}, object=claim))
     if shape["numbers"]:
         asked.append(_numbers("c" if shape["claim"] else "b", shape, draw))
     data = {

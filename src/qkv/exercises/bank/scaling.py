@@ -18,7 +18,7 @@ _NAMES = {
     "spreads": (("sigma", "tau"), ("rho", "omega"), ("tau", "kappa")),
     "vectors": (("q", "k"), ("x", "y"), ("u", "v")),
 }
-_MATRICES = ("Sigma", "Omega")
+_MATRICES = ("S", "C")
 # Which questions are put together; "practical" is mean 0 and standard deviation 1.
 _ASKED = (
     ("mean", "practical", "divisor"),
@@ -148,7 +148,7 @@ def _covariance(name: str, width: str) -> str:
 
 def _latex(text: str) -> str:
     """Greek names with their backslash."""
-    greek = "mu|nu|theta|eta|sigma|tau|rho|omega|kappa|Sigma|Omega"
+    greek = "mu|nu|theta|eta|sigma|tau|rho|omega|kappa"
     return re.sub(rf"(?<![A-Za-z\\])({greek})(?![a-z])", r"\\\1", text)
 
 

@@ -1,0 +1,83 @@
+"""Feature maps: two lists of features are the same map where their inner products are equal.
+
+Features may be listed with dots, "q_1^2, \\dots, q_D^2": the list is written out for a small width.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations
+
+from ...errors import MathsError
+from ...maths import compare
+from ..findings import Finding
+from ..outcome import Outcome, right, unread, wrong
+from ..solving import Answer
+from .statement import split_outside, stated
+from .values import Context
+
+SIZE = 3  # the width for which a list with dots is written out
+_DOTS = re.compile(r"\\(?:dots|ldots|cdots)|\.\.\.|…")
+
+
+def judge_map(answer: Answer, text: str, context: Context) -> Outcome:
+    """Whether a list of features has the inner product of the right ones, in any order."""
+    formula = stated(text)
+    if isinstance(formula, Finding):
+        return Outcome("unread", (formula,))
+    vectors = [name for name, kind in answer.symbols.items() if kind.startswith("vector")][:2]
+    width = next((name for name, kind in answer.symbols.items() if kind == "natural"), "")
+    listed = re.sub(r"^.*?=\s*(?=[(\[])", "", str(formula).strip())
+    products = [_product(each, vectors, width) for each in (answer.text, listed)]
+    if None in products or len(vectors) != 2:
+        return unread("unreadable", given=text.strip())
+    size = SIZE if width else int(answer.symbols[vectors[0]].strip("vector[]"))
+    symbols = dict.fromkeys(vectors, f"vector[{size}]")
+    try:
+        verdict = compare(str(products[0]), str(products[1]), symbols)
+    except MathsError:
+        return unread("unreadable", given=text.strip())
+    if verdict.kind == "equal":
+        return right()
+    return wrong("different", given=text.strip(), right=answer.text) if verdict.kind == "different" else unread(
+        "unreadable", given=text.strip())  # fmt: skip
+
+
+def _product(text: str, vectors: list[str], width: str) -> str | None:
+    """The inner product of the features of two vectors, as a sum."""
+    listed = re.fullmatch(r"[(\[](.*)[)\]](?:\^\{?(?:T|\\top)\}?)?", text.strip(), re.DOTALL)
+    if listed is None or not vectors:
+        return None
+    features = written_out(split_outside(listed[1], ","), vectors[0], width)
+    if features is None:
+        return None
+    others = [re.sub(rf"(?<![A-Za-z\\]){vectors[0]}(?=_)", vectors[-1], each) for each in features]
+    return " + ".join(f"({one}) ({other})" for one, other in zip(features, others, strict=True))
+
+
+def written_out(features: list[str], name: str, width: str) -> list[str] | None:
+    """Features with dots written out: one index runs over all components, two over all pairs.
+
+    >>> written_out(["q_1", r"\\dots", "q_D", "1"], "q", "D")
+    ['q_1', 'q_2', 'q_3', '1']
+    """
+    found: list[str] = []
+    indices = re.compile(rf"{name}_(?:\{{([^{{}}]*)\}}|(\w))")
+    for place, feature in enumerate(features):
+        if not _DOTS.fullmatch(feature.strip()):
+            found.append(feature.strip())
+            continue
+        if not found or place + 1 >= len(features):
+            return None
+        first = found.pop()
+        count = len(dict.fromkeys(indices.findall(first)))
+        if count not in (1, 2) or not width:
+            return None
+        found += [_at(first, indices, chosen) for chosen in combinations(range(1, SIZE + 1), count)]
+        features[place + 1] = ""
+    return [each for each in found if each]
+
+
+def _at(feature: str, indices: re.Pattern[str], chosen: tuple[int, ...]) -> str:
+    order = {index: place for place, index in enumerate(dict.fromkeys(a or b for a, b in indices.findall(feature)))}
+    return indices.sub(lambda found: f"{found[0].split('_')[0]}_{chosen[order[found[1] or found[2]]]}", feature)
