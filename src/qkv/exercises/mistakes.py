@@ -247,4 +247,4 @@ for _name, _change in {
 }.items():
     mistake(_name, quantities=_NORMS)(_of_norm(_change))
 
-from . import formula_mistakes, mistakes_sizes  # noqa: E402, F401 - they register mistakes that are not on numbers
+from . import formula_mistakes, mistakes_sizes, mistakes_symbols  # noqa: E402, F401 - they register mistakes that are not on numbers
