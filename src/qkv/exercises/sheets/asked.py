@@ -163,6 +163,7 @@ def pattern(text: str, words: dict[str, str]) -> re.Pattern[str]:
     text = text.replace(
         r"\w+ ", r"\w+" + _GAP.replace("{0,", "{1,").replace(" ", "")
     )  # else words could be cut anywhere
+    text = re.sub(r"(?<![a-z\\\[])(an?|one|its|our) ", lambda match: match[1] + _GAP.replace("{0,", "{1,"), text)
     pieces = re.split(r"(\[[^\]]*\]|\\.)", text)  # a space within brackets, or after a backslash, is no gap
     return re.compile(
         "".join(each if place % 2 else each.replace(" ", _GAP) for place, each in enumerate(pieces)), re.IGNORECASE
@@ -322,11 +323,17 @@ def _matches(clause: Clause, shown: str, text: str, anywhere: bool = False) -> l
         if not any(each[0] < other[1] and other[0] < each[1] for other in kept):
             kept.append(each)
     kept.sort(key=lambda each: each[0])
-    kept = [each for place, each in enumerate(kept) if not (place and _complements(clause.plain, kept[place - 1], each))]
+    claim = next((place for place, each in enumerate(kept) if each[2].quantity == "identity"), len(kept))
+    kept = kept[: claim + 1]  # what a claim speaks of is not asked for
+    kept = [
+        each for place, each in enumerate(kept) if not (place and _complements(clause.plain, kept[place - 1], each))
+    ]
     return [wanted for _, _, phrase, match in kept for wanted in _wanted(clause, shown, text, phrase, match)]
 
 
-def _complements(text: str, first: tuple[int, int, Phrase, re.Match[str]], second: tuple[int, int, Phrase, re.Match[str]]) -> bool:
+def _complements(
+    text: str, first: tuple[int, int, Phrase, re.Match[str]], second: tuple[int, int, Phrase, re.Match[str]]
+) -> bool:
     """Whether a phrase only says what the one before it is of: "the softmax of the scores"."""
     between = text[first[1] : second[0]]
     if re.search(r"\b(?:and|then|or)\b|[;,:?]", between, re.IGNORECASE):

@@ -99,5 +99,8 @@ def _value(value: Any, match: re.Match[str]) -> Any:
     kind, _, rest = value.replace(r"\1", number).partition(":")
     if not rest:
         return kind
+    if kind == "bits":
+        words = {"four": "4", "eight": "8", "sixteen": "16"}
+        return {"4": "int4", "8": "int8", "16": "float16", "32": "float32"}[words.get(rest, rest)]
     # The record counts significant digits: three more than the decimals that a text asks for are enough of them.
     return int(rest) + 3 if kind == "decimals" else int(rest)

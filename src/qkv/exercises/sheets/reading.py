@@ -14,8 +14,9 @@ from ..record import Asked, Definition, Exercise, Given, Option, Span, Structure
 from ..solving import Answer, Solution, Solved, quantities, solve
 from .asked import AskedFor, Clause, Wanted, find_asked, row_number, sentences, table
 from .conventions import Settled, settled
+from .arrays import read_array
 from .givens import find_definitions, find_givens
-from .splitting import Question, split
+from .splitting import Choice, Question, split
 from .tasks import FENCED, Task, read_task
 
 THRESHOLD = 0.6  # tuned on tests/exercises/sheets/own
@@ -28,6 +29,7 @@ _REFERENCE = re.compile(
     r"\b(?:eq(?:uation)?s?|part|question|exercise|section|figure|fig|table|chapter|step|line|problem|page|lecture|gpt|llama|version|layer|token|position|key|query|head|row|entry|degree)\.?\s*\(?$",
     re.IGNORECASE,
 )  # fmt: skip
+_OPTION = re.compile(r"^[ \t]*(?:[-*•]\s*)?\(?([A-Ha-h])[).:]\s+(\S.*)$", re.MULTILINE)
 _GIVEN_AS = {"temperature": "temperature", "window": "window", "sliding": "window", "shared": "shared_experts",
              "random": "feature_count"}  # fmt: skip
 _SIZE = r"(?:[A-Za-z]\w{0,8}|\d+)"
@@ -37,6 +39,13 @@ _SHAPED = re.compile(
     rf"|(?P<name>\b[A-Z](?:_\w{{1,3}})?)\s+is\s+an?\s+(?P<matrix>{_SIZE}\s*(?:×|x|by|\\times)\s*{_SIZE})\s+matrix"
     rf"|\ban?\s+(?P<unnamed>{_SIZE}\s*(?:×|x|by|\\times)\s*{_SIZE})\s+matrix"
 )
+_LITERAL = re.compile(
+    r"(?:\b(?P<name>quer(?:y|ies)|keys?|values?|tokens|embeddings)\s*(?:(?:are|is|:|=|of)\s*)?)?\$?"
+    r"(?P<array>\[\[[-\d.,\s\[\]]+\]\]|[\[(]-?[\d.]+(?:\s*,\s*-?[\d.]+)+[\])])\$?",
+    re.IGNORECASE,
+)
+_NAMED = {"query": "quer", "key": "keys?", "value": "values?", "tokens": "tokens|embeddings"}
+_NORMS = frozenset({"layer_norm", "rms_norm", "batch_norm", "group_norm"})
 _RULE = re.compile(
     r"(?:using|with|by|from|use|via)\s+(?:the\s+)?(?:(?:rule(?: of thumb)?|approximation|formula|estimate)\s+)?\$?(?P<formula>[\w\s^{}+\\().*]*[A-Za-z]\^?[\w\s^{}+\\().*]*?)\$?"
     r"\s+(?:rule|approximation|formula|estimate)\b"
@@ -131,7 +140,18 @@ def _is_task(readings: Sequence[Reading]) -> bool:
     return any("Test" in reading.exercise.label for reading in readings)
 
 
+def _with_options(question: Question) -> Question:
+    """A question whose options stand at the end of its text, as "(A) …" or "- a) …" on lines, has them apart."""
+    found = list(_OPTION.finditer(question.text))
+    letters = [match[1].upper() for match in found]
+    if question.options or len(found) < 2 or letters != list("ABCDEFGH"[: len(found)]):
+        return question
+    choices = tuple(Choice(match[1], match[2].strip(), match.span()) for match in found)
+    return replace(question, text=question.text[: found[0].start()], options=choices)
+
+
 def _read(question: Question) -> Reading:
+    question = _with_options(question)
     text, context = question.text[:LONGEST], question.context[-LONGEST:]
     if task := read_task(text, context):
         return _read_test(question, task)
@@ -142,7 +162,9 @@ def _read(question: Question) -> Reading:
     says = settled(text, context)
     givens = find_givens(text, context)
     whole = f"{text}\n{context}"
-    more = (*_torn_sizes(givens, whole), *_shapes(givens, whole))
+    more = (*_torn_sizes(givens, whole), *_shapes(givens, whole), *_inline(asks, givens, text))
+    if any(given.role == "degree" for given in more):
+        says.structure.setdefault("similarity", "polynomial")
     base = _base((*(given for given in givens if given.of != "change"), *more))
     options = tuple(Option(label=each.label, text=each.text) for each in question.options)
     base, assumed = _centred(base)
@@ -165,7 +187,7 @@ def _read(question: Question) -> Reading:
 def _centred(givens: tuple[Given, ...]) -> tuple[tuple[Given, ...], tuple[Finding, ...]]:
     """Laws that say a variance and no mean, with mean 0, which is an assumption."""
     found = tuple(
-        given.model_copy(update={"law": f"iid(0, {given.law.removeprefix('iid variance ')})"})
+        given.model_copy(update={"law": given.law.replace("iid variance", "iid mean 0 variance")})
         if given.law and given.law.startswith("iid variance ")
         else given
         for given in givens
@@ -214,7 +236,17 @@ def _base(givens: Any) -> tuple[Given, ...]:
 
 
 def _torn_sizes(givens: Sequence[Given], text: str) -> Iterator[Given]:
-    """Sizes whose letter has lost the spaces around it."""
+    """Sizes whose letter has lost the spaces around it, and degrees of kernels that are said in words."""
+    kernel = re.search(
+        r"\(\s*(?P<first>1\s*\+\s*)?q\s?\^?\{?(?:T|\\top)\}?\s?k(?:\s*\+\s*(?P<last>\d+|c))?\s*\)\s*\^\s*\{?(?P<degree>\d)",
+        text,
+    )
+    worded = re.search(r"\b(quadratic|cubic)\b", text, re.IGNORECASE)
+    if not any(given.role == "degree" for given in givens) and (kernel or worded):
+        degree = int(kernel["degree"]) if kernel else {"quadratic": 2, "cubic": 3}[worded[1].lower()] if worded else 2
+        yield Given(role="degree", value=degree)
+        if kernel and not any(given.role == "offset" for given in givens):
+            yield Given(role="offset", value=1 if kernel["first"] else kernel["last"] or 0)
     for role, pattern in (("batch", r"batch\s?of\s?([bB])\s?sequences"), ("heads", r"\bthe\s?([hH])\s?heads")):
         match = re.search(pattern, text)
         if match and not any(given.role == role for given in givens):
@@ -227,12 +259,39 @@ def _shapes(givens: Sequence[Given], text: str) -> Iterator[Given]:
     unnamed = iter("ABCDEF")
     for match in _SHAPED.finditer(text.replace("$", "")):
         written = match["sizes"] or match["matrix"] or match["unnamed"]
-        sizes = tuple(int(size) if size.isdigit() else size for size in re.findall(_SIZE, written) if size not in ("x", "by", "times"))
+        sizes = tuple(
+            int(size) if size.isdigit() else size
+            for size in re.findall(_SIZE, written)
+            if size not in ("x", "by", "times")
+        )
         names = re.split(r",? and |, ", match["names"]) if match["names"] else [match["name"] or next(unnamed, "")]
         for name in names:
             if name and name not in known:
                 known.add(name)
                 yield Given(symbol=name, role="other", shape=sizes)
+
+
+def _inline(asks: AskedFor, givens: Sequence[Given], text: str) -> Iterator[Given]:
+    """Numbers that stand in the question without a name: "apply softmax to [2, 1, 0]", "with keys [[1, 0], [0, 1]]"."""
+    spans = [given.span for given in givens if given.span is not None]
+    free = (match for match in _LITERAL.finditer(text) if not any(a <= match.start("array") < b for a, b in spans))
+    found = list(free)
+    roles = {given.role for given in givens}
+    for match in found:
+        named = (
+            role for role, word in _NAMED.items() if match["name"] and re.match(word, match["name"], re.IGNORECASE)
+        )
+        role = next(named, "")
+        if role and role not in roles and (value := read_array(match["array"])) is not None:
+            yield Given(role=role, value=value, span=match.span())  # pyright: ignore[reportArgumentType]
+            roles.add(role)
+    wanted = {each.quantity for each in asks.wanted}
+    alone = "scores" if wanted & {"softmax", "log_softmax", "logsumexp"} else "input" if wanted & _NORMS else ""
+    nameless = [match for match in found if not match["name"]]
+    if alone and len(wanted) == 1 and len(nameless) == 1 and not roles & {"scores", "vector", "input", "tokens"}:
+        value = read_array(nameless[0]["array"])
+        if value is not None:
+            yield Given(role=alone, value=value, span=nameless[0].span())  # pyright: ignore[reportArgumentType]
 
 
 def _rules(asks: AskedFor, text: str) -> Iterator[Definition]:
@@ -252,13 +311,18 @@ def _asked(
 ) -> list[Asked]:
     """The questions of the record: those that are asked, and those asked again with other givens."""
     found: list[Asked] = []
-    certain = _certainty(asks, givens, question, says)
+    certain = _certainty(asks, (*givens, *exercise.givens), question, says)
     for wanted in _specific(asks.wanted):
         changed = tuple(
             _changed(given) for given in givens if given.of == "change" and _inside(given.span, wanted.clause.span)
         )
         doubt = certain if quantities()[wanted.quantity]["module"] in _ON_FIGURES else 1.0
         doubt *= 0.3 if asks.experiments else 1.0
+        if wanted.quantity in ("kernel", "feature_map") and exercise.structure.similarity == "softmax":
+            named = re.search(r"softmax|exponential|gaussian", f"{question.context} {question.text}", re.IGNORECASE)
+            doubt = doubt if named else 0.5
+        if wanted.quantity in _WITH_ROWS and exercise.structure.positions == "rotary":
+            doubt = 0.5  # scores are of rotated vectors, which is another quantity
         if wanted.quantity == "listing_changes" and any(
             given.role == "listing" and "___" in str(given.value) for given in givens
         ):
@@ -310,7 +374,9 @@ def _apart(asked: Asked, givens: Sequence[Given]) -> list[Asked]:
             match[1] for text in listings[-1:] for match in re.finditer(r"_{2,}\s*\(?([A-Za-z0-9])\)?\s*_{2,}", text)
         ]
     elif asked.quantity == "shape":
-        pieces = re.split(r"\s*,\s*(?:and\s+)?|\s+and\s+", asked.object)
+        bare = re.sub(r"^\w+\s*=\s*|\s+(?:for|in|with|of one|when|if)\b.*$", "", asked.object)
+        asked = asked.model_copy(update={"object": bare})
+        pieces = re.split(r"\s*,\s*(?:and\s+)?|\s+and\s+", bare)
         names = pieces if all(re.fullmatch(r"(?:the )?\W*\w{1,8}\W*", piece) for piece in pieces) else []
     elif asked.quantity == "listing_changes":
         layer = re.search(
@@ -362,7 +428,7 @@ def _certainty(asks: AskedFor, givens: Sequence[Given], question: Question, says
     text = question.text
     known: list[Span] = [each.span for each in givens if each.span is not None] + says.spans
     known += [wanted.span for wanted in asks.wanted]
-    asked = [wanted.clause.span for wanted in asks.wanted]
+    values = {str(given.value) for given in givens if given.value is not None}
     certain = 1.0
     known += [match.span() for match in (*_RULE.finditer(text), *_SHAPED.finditer(text))]
     known += [clause.span for clause in asks.again]
@@ -372,11 +438,13 @@ def _certainty(asks: AskedFor, givens: Sequence[Given], question: Question, says
             r"\s*(?:times|×|x\s*\d)", asks.plain[part[1] :]
         ):
             continue  # a shape, or a root that is written out
+        if match.group().replace(",", "").rstrip(".") in values:
+            continue  # said before
         if match.group() == "0" and re.search(r"\bbe\s*$", asks.plain[: part[0]][-6:]):
             continue
         covered = any(start <= part[0] < end or part[0] <= start < part[1] for start, end in known)
         if not covered and not _REFERENCE.search(asks.plain[max(0, part[0] - 14) : part[0]]) and not _aside(asks, part):
-            certain *= 0.75 if any(start <= part[0] < end for start, end in asked) else 0.6
+            certain *= 0.55
     for match in table().complications.finditer(asks.plain):
         if re.search(
             r"\b(?:no|without|ignor\w+|not|neglect\w*)\s+(?:any\s+|the\s+|use\s+)*$", asks.plain[: match.start()][-24:]
@@ -386,7 +454,9 @@ def _certainty(asks: AskedFor, givens: Sequence[Given], question: Question, says
             continue
         if not any(start < match.end() and match.start() < end for start, end in known):
             certain *= 0.5
-    if re.search(r"\bMoEs?\b|\bexperts?\b", f"{question.context} {text}") and not any(given.role == "experts" for given in givens):
+    if re.search(r"\bMoEs?\b|\bexperts?\b", f"{question.context} {text}") and not any(
+        given.role == "experts" for given in givens
+    ):
         certain *= 0.5
     return max(certain, 0.1)
 
