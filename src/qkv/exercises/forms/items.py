@@ -103,19 +103,17 @@ def entries_named(answer: Answer, text: str, context: Context) -> dict[str, Answ
 
 def _parts(stem: str, item: Answer, context: Context, form: str) -> dict[str, Answer]:
     """The rows or entries of an array, with names counted from the index base."""
-    cells, value = cells_of(item.text), item.value
+    cells, value, base = cells_of(item.text), item.value, context.exercise.convention("index_base", 1)
     if (
         not isinstance(cells, list)
         or len(cells) > 100
-        or any(isinstance(each, str) != (form == "number") for each in cells)
+        or {isinstance(each, str) for each in cells} != {form == "number"}
     ):
         return {}
     values = value if isinstance(value, list | tuple) and len(value) == len(cells) else [None] * len(cells)
     return {
         f"{stem}{place}": replace(item, text=written(cell), value=each, form=form, also=())
-        for place, (cell, each) in enumerate(
-            zip(cells, values, strict=True), context.exercise.convention("index_base", 1)
-        )
+        for place, (cell, each) in enumerate(zip(cells, values, strict=True), base)
     }
 
 

@@ -33,21 +33,9 @@ _WORDED = re.compile(r"(?<![\\\w])(?:is|are|and|with|of|the|where|which|so)(?!\w
 _SIZE = re.compile(
     r"\s*(?:[,(]\s*|(?:\\in|∈)\s*(?:\\mathbb\s*)?\{?\s*[Rℝ]\s*\}?\s*\^\s*\{?\s*)(\w+)\s*(?:x|×|\\times|by)\s*(\w+)\s*[)}]*$"
 )
-_THOUSANDS = {
-    "k": 3,
-    "thousand": 3,
-    "m": 6,
-    "million": 6,
-    "b": 9,
-    "bn": 9,
-    "g": 9,
-    "billion": 9,
-    "t": 12,
-    "trillion": 12,
-}
 _PREFIXES = ("k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti")
 _SCALES = {"%": "-2", "thousands": "3", "millions": "6", "billions": "9", "trillions": "12"}
-_COUNT = re.compile(rf"([-+]?\d[\d,]*(?:\.\d*)?)\s*({'|'.join(_THOUSANDS)})", re.IGNORECASE)
+_COUNT = re.compile(r"([-+]?\d[\d,]*(?:\.\d*)?)\s*([A-Za-z]+)")
 _CLASS = re.compile(
     r"(?:\\(?:mathcal|mathrm|operatorname|text)\s*\{?\s*O\s*\}?|"
     r"\\Theta|Θ|𝒪|\bTheta|\bbig[- ]?(?:O|theta)(?: of)?)\s*(?=\()"
@@ -257,8 +245,8 @@ def _as_number(text: str) -> str:
     ('12.6e6', '0.27')
     """
     about, given = "≈ " if text.startswith("≈") else "", pattern("counted").sub("", text).strip(" ≈")
-    if scaled := _COUNT.fullmatch(given):
-        return f"{about}{scaled[1].replace(',', '')}e{_THOUSANDS[scaled[2].lower()]}"
+    if (scaled := _COUNT.fullmatch(given)) and (power := phrases()["counts"].get(scaled[2].lower())):
+        return f"{about}{scaled[1].replace(',', '')}e{power}"
     if share := re.fullmatch(r"([-+]?\d{1,9}(?:\.\d{1,30})?)\s*(?:\\?%|percent)", given):
         return about + str(Decimal(share[1]).scaleb(-2))
     return about + given
@@ -317,11 +305,8 @@ def _judge_class(answer: Answer, text: str, context: Context) -> Outcome:
 def judge_shape(answer: Answer, formula: str, context: Context) -> Outcome:
     """A shape: its sizes in order; names that are not the question's are not guessed."""
     members = _members(formula)
-    end = re.sub(
-        r"^.{0,30}(?:\\in\b|∈)|\\mathbb\s*\{?R\}?\s*\^|ℝ\^",
-        "",
-        formula if isinstance(members, Outcome) else members[-1],
-    )
+    end = formula if isinstance(members, Outcome) else members[-1]
+    end = re.sub(r"^.{0,30}(?:\\in\b|∈)|\\mathbb\s*\{?R\}?\s*\^|ℝ\^", "", end)
     each = re.sub(r"^\{(.*)\}$", r"\1", end.strip())
     bare = "," in each and each[:1] not in "([{" and not re.match(r"[\w.]+\(", each)
     verdict = compare(answer.text, f"({each})" if bare else each, context.symbols(answer))
