@@ -147,6 +147,25 @@ def test_counts_percentages_and_digits():
     assert judged(share, "0.78").kind == "wrong"
 
 
+def test_what_a_right_answer_in_another_form_is_not_called():
+    count = Answer("5012", 5012)
+    assert judged(count, "about 5000").kind == "conditional"
+    assert judged(count, "≈ 5.0e3").kind == "right"
+    variance = Answer("d", form="formula", symbols={"d": "natural"})
+    for text in ("O(d)", "d\n\n2d", "d = 64", "the output is 3, so d is 2", r"\pm d^2"):
+        assert judged(variance, text, "variance").kind == "unread", text
+    weights = Answer(r"\operatorname{diag}(a) - a a^T", form="formula", symbols={"a": "vector[n]", "n": "natural"})
+    assert judged(weights, r"J_{ij} = a_i (\delta_{ij} - a_j)", "jacobian").kind == "right"
+    assert judged(weights, "a_i (1 - a_i)", "jacobian").kind == "unread"
+    product = Answer("X W", form="formula", symbols={"X": "matrix[3,2]", "W": "matrix[2,5]"})
+    for text in ("X W", "X W (3x5)", r"Q = X W \in \mathbb{R}^{3\times 5}", "X W, 3 × 5"):
+        assert judged(product, text, "matrix_form", object="Q").kind == "right", text
+    assert judged(product, "X W (5x3)", "matrix_form", object="Q").kind == "unread"
+    assert judged(product, "3 × 5", "matrix_form", object="Q").kind == "unread"
+    vector = Answer("(-7.94, 0.067)", (-7.9407, 0.06676), "vector")
+    assert judged(vector, "The first component is about -7.94.", "output").kind == "unread"
+
+
 def test_other_conventions():
     other = Also("50", 50, convention="one operation per multiply-add")
     taken = (Finding("assumed", {"convention": "operations", "value": 2}),)
