@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ...derivation import Derivation, Step, chain
-from ...errors import MathsError
+from ...errors import MathsError, OptionError
 from ...maths import parse
 from ...maths import tree as t
 from ..findings import CannotSolve, Finding
@@ -310,7 +310,7 @@ def expression(exercise: Exercise, asked: Asked, text: str) -> Program:
             types[name] = "natural"
     try:
         tree = parse(text, types)
-    except MathsError as error:
+    except (MathsError, OptionError) as error:
         raise CannotSolve("misfit", what=text, why=str(error).splitlines()[0]) from None
     p = Program({})
 

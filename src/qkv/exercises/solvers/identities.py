@@ -517,44 +517,23 @@ def ridge(exercise: Exercise, asked: Asked) -> Answer:
 
 
 def _ridge_numbers(query: Any, key: Any, value: Any, strength: str) -> Answer:
+    from ...maths.values.evaluate import evaluate
+
     def written(rows: Any) -> str:
-        return f"[{', '.join(written(row) for row in rows)}]" if isinstance(rows, list | tuple) else str(rows)
+        return f"[{', '.join(map(written, rows))}]" if isinstance(rows, list | tuple) else str(rows)
 
-    shape, wide = shape_of(key), shape_of(value)
     q = query[0] if len(shape_of(query)) == 2 and len(query) == 1 else query
-    if len(shape) != 2 or len(shape_of(q)) != 1 or shape_of(q)[0] != shape[1] or wide[:1] != shape[:1] or shape[1] > 6:
-        raise CannotSolve("misfit", what="ridge attention", why="query, keys and values do not belong together")
-    from fractions import Fraction
-
-    rows = [[Fraction(str(each)) for each in row] for row in key]
-    values = [[Fraction(str(each)) for each in (row if isinstance(row, list | tuple) else [row])] for row in value]
-    gram = [
-        [sum(row[i] * row[j] for row in rows) + (Fraction(strength) if i == j else 0) for j in range(shape[1])]
-        for i in range(shape[1])
-    ]
-    found = _solved(gram, [Fraction(str(each)) for each in q])
-    weights = [sum(a * b for a, b in zip(row, found, strict=True)) for row in rows]
-    output = tuple(sum(w * row[c] for w, row in zip(weights, values, strict=True)) for c in range(len(values[0])))
-    text = f"({', '.join(map(str, output))})"
-    formula = f"{written(values)}^T {written(rows)} ({written(gram)})^{{-1}} ({', '.join(map(str, q))})"
-    steps = chain("ridge attention", formula, text)
-    return Answer(text, output, "vector", derivation=Derivation(steps))
-
-
-def _solved(matrix: list[list[Any]], right: list[Any]) -> list[Any]:
-    """The solution of a linear system in fractions."""
-    size = len(matrix)
-    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
-    for place in range(size):
-        pivot = next((row for row in range(place, size) if rows[row][place]), None)
-        if pivot is None:
-            raise CannotSolve("misfit", what="K^T K + lambda I", why="it has no inverse")
-        rows[place], rows[pivot] = rows[pivot], rows[place]
-        rows[place] = [each / rows[place][place] for each in rows[place]]
-        for other in range(size):
-            if other != place:
-                rows[other] = [a - rows[other][place] * b for a, b in zip(rows[other], rows[place], strict=True)]
-    return [row[-1] for row in rows]
+    values = [row if isinstance(row, list | tuple) else [row] for row in value]
+    rows, column = written(key), f"({', '.join(map(str, q))})"
+    formula = f"{written(values)}^T {rows} ({rows}^T {rows} + ({strength}) I)^{{-1}} {column}"
+    try:
+        found = evaluate(parse(formula, {}), {}, {})
+    except (MathsError, OptionError, ArithmeticError, ValueError) as error:
+        raise CannotSolve("misfit", what="ridge attention", why=str(error).splitlines()[0]) from None
+    output: tuple[Any, ...] = tuple(found) if isinstance(found, tuple | list) else (found,)
+    text = ", ".join(map(str, output))
+    text = f"({text})" if len(output) > 1 else text
+    return Answer(text, output, "vector", derivation=Derivation(chain("ridge attention", formula, text)))
 
 
 @solver("jacobian_norm")

@@ -480,8 +480,6 @@ class Run:
             return Tensor(None)
         self.applications[layer.name] += 1
         self.mismatches += _differ(role_of(layer.name), given.role)
-        if layer.kind == "Embedding":
-            return Tensor((*given.shape, layer.outputs))
         if not self.equal(given.shape[-1], layer.inputs):
             if self.repair is None:
                 self.misfit(f"{layer.name} takes {show(layer.inputs)}, not {show(given.shape[-1])}")
@@ -535,19 +533,9 @@ def _linear(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
     return Layer("", inputs, a[1] if len(a) > 1 else o.get("out_features", UNKNOWN))
 
 
-@operation("Embedding")
-def _embedding(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
-    return Layer("", a[0] if a else UNKNOWN, a[1] if len(a) > 1 else UNKNOWN, "Embedding")
-
-
 @operation("Softmax")
 def _softmax_layer(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
     return Layer("", o.get("dim", a[0] if a else number(-1)), kind="softmax")
-
-
-@operation("Parameter")
-def _parameter(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
-    return a[0] if a else UNKNOWN
 
 
 @operation("sqrt")
@@ -605,7 +593,7 @@ def _view(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
     return Tensor(tuple(sizes), given.summed if len(sizes) == len(given.shape) else None)
 
 
-@on_shape("transpose", "swapaxes")
+@on_shape("transpose", "swapaxes", "t")
 def _transpose(run: Run, given: Tensor, shape: list[Terms], a: list[Any], o: dict[str, Any]) -> Any:
     places = [place for each in a[:2] if (place := run.integer(each)) is not None]
     if len(places) < 2:
@@ -615,11 +603,6 @@ def _transpose(run: Run, given: Tensor, shape: list[Terms], a: list[Any], o: dic
     i, j = places
     shape[i], shape[j] = shape[j], shape[i]
     return Tensor(tuple(shape))
-
-
-@on_shape("t")
-def _t(run: Run, given: Tensor, shape: list[Terms], a: list[Any], o: dict[str, Any]) -> Any:
-    return Tensor(tuple(reversed(shape)))
 
 
 @on_shape("permute")
@@ -687,24 +670,6 @@ def _sum(run: Run, given: Tensor, shape: list[Terms], a: list[Any], o: dict[str,
 def _randn(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
     sizes = list(a[0]) if len(a) == 1 and isinstance(a[0], tuple) else a
     return Tensor(tuple(sizes) if all(isinstance(size, dict) for size in sizes) else None)
-
-
-@on_shape("chunk")
-def _chunk(run: Run, given: Tensor, shape: list[Terms], a: list[Any], o: dict[str, Any]) -> Any:
-    parts, place = run.integer(a[0]) if a else None, _axis(run, a, o, number(0), 1)
-    if not parts or place is None:
-        return UNKNOWN
-    shape[place] = times(shape[place], inverse(number(parts)) or ONE)
-    return (Tensor(tuple(shape)),) * parts
-
-
-@on_shape("repeat_interleave")
-def _repeated(run: Run, given: Tensor, shape: list[Terms], a: list[Any], o: dict[str, Any]) -> Any:
-    place = _axis(run, a, o, place=1)
-    if place is None or not isinstance(a[0], dict):
-        return Tensor(None)
-    shape[place] = times(shape[place], a[0])
-    return Tensor(tuple(shape))
 
 
 @on_shape("scaled_dot_product_attention")
