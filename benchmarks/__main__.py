@@ -1,4 +1,4 @@
-"""`python -m benchmarks [name ...] [--quick] [--field DIR]`: measure all figures, or the named ones; JSON goes to build/bench."""
+"""`python -m benchmarks [name ...] [--quick] [--field DIR]`: measure figures, all or by name; JSON in build/bench."""
 
 from __future__ import annotations
 

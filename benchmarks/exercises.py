@@ -1,8 +1,8 @@
-"""Exercises read and solved: real sheets, records written by others, and exercises written without sight of the solver.
+"""Exercises read and solved: real sheets, records that others wrote, exercises by authors who had not seen the solver.
 
-`python -m benchmarks exercises [--field DIR]`. DIR holds the sheets of benchmarks/field_key.json, whose text is not part
-of the project: the key has the name of a sheet, the label of a question and the right values. Without DIR the sheets
-are "absent". An exercise is wrong as soon as one printed answer is; one that must be refused is wrong where a figure is
+`python -m benchmarks exercises [--field DIR]`. DIR holds the sheets of benchmarks/field_key.json, whose text is not in
+the project: the key has the name of a sheet, the label of a question and the right values. Without DIR the sheets are
+"absent". An exercise is wrong as soon as one printed answer is; one that must be refused is wrong where a figure is
 printed without saying that a given is missing.
 """
 
@@ -262,5 +262,5 @@ def run() -> None:
         rows = list(fresh())
         total = shown("exercises-fresh", "Exercises written without sight of the solver", rows)
         figures += [bar("fresh exercises", len(rows), ".0f", least=150),
-                    bar("fresh exercises wrong, part", total["wrong"] / max(1, len(rows)), ".4f", most=0.02)]  # fmt: skip
+                    bar("fresh exercises wrong, part", total["wrong"] / len(rows), ".4f", most=0.02)]  # fmt: skip
     report("exercises", "Figures", ["figure", "value", "bar", ""], figures, [])

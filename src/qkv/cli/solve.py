@@ -7,16 +7,17 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import typer
 
-from ..errors import OptionError, QkvError, complaint
+from ..errors import OptionError, complaint
 from ..render.escapes import json_text, line
 from .errors import UsageError
 
@@ -39,13 +40,13 @@ _SIMILARITIES = ("softmax", "argmax", "sigmoid", "relu", "linear", "exponential"
 class Options(NamedTuple):
     """The arguments of the command; `own` maps the names of options to matrices, `setting` to the other numbers."""
 
-    words: list[str] = []
+    words: Sequence[str] = ()
     seed: int | None = None
     brief: bool = False
-    to: list[str] = []
+    to: Sequence[str] = ()
     names: bool = False
-    own: dict[str, str] = {}
-    setting: dict[str, Any] = {}
+    own: Mapping[str, str] = MappingProxyType({})
+    setting: Mapping[str, Any] = MappingProxyType({})
     sheet: str | None = None
     copies: int | None = None
     export: str | None = None
@@ -172,8 +173,8 @@ def _check_combinations(options: Options) -> None:
     if len(made) > 1:
         raise UsageError(complaint("--copies and --export", "together", "one of them"))
     if made and (options.to or options.sheet is not None or own or options.names or options.record):
-        raise UsageError(complaint(f"--{made[0]}", "it together with --to, --sheet, --list, --record or your own numbers",
-                                   "it alone"))  # fmt: skip
+        others = "it together with --to, --sheet, --list, --record or your own numbers"
+        raise UsageError(complaint(f"--{made[0]}", others, "it alone"))
     if made and options.out is None:
         raise UsageError(complaint("--out", "nothing", f"the folder for --{made[0]} to write to"))
     unused = [name for name, value in (("--out", options.out), ("--as", options.form), ("--title", options.heading),
@@ -192,7 +193,7 @@ def _entries(options: Options) -> list[Entry]:
         return _read_sheet(path)
     from ..exercises.bank import names
 
-    words = options.words or (list(names()) if options.export is not None else ["by-hand"])
+    words = list(options.words) or (list(names()) if options.export is not None else ["by-hand"])
     found: list[Entry] = []
     for word in words:
         if found and found[-1].in_bank and _PART.fullmatch(word.strip()):
@@ -254,11 +255,11 @@ def _from_readings(readings: Sequence[Any]) -> list[Entry]:
 
 def _own_exercise(options: Options) -> Exercise:
     """The record of numbers on the command line: scores, weights and output of attention."""
-    from ..exercises import Asked, Convention, Exercise, Given, Structure
+    from ..exercises import Exercise
     from ..exercises.sheets.arrays import read_array
     from ..exercises.sheets.literals import read_number
 
-    setting = options.setting
+    own, setting = options.own, options.setting
 
     def matrix(name: str, text: str) -> Any:
         found = read_array(text)
@@ -270,36 +271,33 @@ def _own_exercise(options: Options) -> Exercise:
 
     symbols = {"x": "X", "wq": "W_Q", "wk": "W_K", "wv": "W_V", "wo": "W_O", "q": "Q", "k": "K", "v": "V"}
     givens = [
-        Given(symbol=symbols[name], role=_ROLES[name], value=matrix(name, text)) for name, text in options.own.items()
-    ]  # pyright: ignore[reportArgumentType]
+        {"symbol": symbols[name], "role": _ROLES[name], "value": matrix(name, text)} for name, text in own.items()
+    ]
     similarity = setting.get("similarity") or "softmax"
     if similarity not in _SIMILARITIES:
         raise UsageError(complaint("--similarity", repr(similarity), f"one of {', '.join(_SIMILARITIES)}"))
     mask = "causal" if setting.get("causal") else "none"
-    if setting.get("mask"):
-        if re.match(r"(?:causal|none|window|padding)\b", setting["mask"]):
-            mask = setting["mask"] if mask == "none" else f"causal & {setting['mask']}"
+    if said := setting.get("mask"):
+        if re.match(r"(?:causal|none|window|padding)\b", said):
+            mask = said if mask == "none" else f"causal & {said}"
         else:
-            givens.append(Given(symbol="M", role="mask", value=matrix("mask", setting["mask"])))
-    conventions = {"scale": Convention(value="sqrt", source="assumed")}
-    if setting.get("scale"):
-        scale = setting["scale"] if setting["scale"] in ("sqrt", "none") else read_number(setting["scale"])
-        if scale is None:
-            raise UsageError(complaint("--scale", repr(setting["scale"]), 'a number, "sqrt" or "none"'))
-        conventions["scale"] = Convention(value=scale)
-    structure = Structure(
-        similarity=similarity, mask=mask, heads=setting.get("heads"), kv_heads=setting.get("kv_heads")
-    )
-    has_values = {"v", "wv"} & options.own.keys() or set(options.own) == {"x"}
+            givens.append({"symbol": "M", "role": "mask", "value": matrix("mask", said)})
+    scale: dict[str, Any] = {"value": "sqrt", "source": "assumed"}
+    if said := setting.get("scale"):
+        scale = {"value": said if said in ("sqrt", "none") else read_number(said)}
+        if scale["value"] is None:
+            raise UsageError(complaint("--scale", repr(said), 'a number, "sqrt" or "none"'))
+    sizes = {name: setting[name] for name in ("heads", "kv_heads") if setting.get(name)}
+    has_values = {"v", "wv"} & own.keys() or set(own) == {"x"}
     asked = ["scores", *(["weights"] if similarity != "argmax" else []), *(["output"] if has_values else [])]
-    questions = [Asked(label=letter, quantity=name, row=setting.get("token")) for letter, name in zip("abc", asked)]
-    return Exercise(
-        title="Your own numbers",
-        givens=tuple(givens),
-        structure=structure,
-        conventions=conventions,
-        asked=tuple(questions),
-    )
+    return Exercise.from_plain({
+        "title": "Your own numbers",
+        "givens": givens,
+        "structure": {"similarity": similarity, "mask": mask, **sizes},
+        "conventions": {"scale": scale},
+        "asked": [{"label": label, "quantity": name, "row": setting.get("token")}
+                  for label, name in zip("abc", asked, strict=False)],
+    })  # fmt: skip
 
 
 def _path(name: str) -> Path:

@@ -29,15 +29,30 @@ _MARKS = (
 _LATE = r"Consider|Considering|How|What|Which|Derive|Compute|Find|Do|Can|Explore|Look|Think|Give|For"
 _ENDS = re.compile(
     rf"(?<=[\w)]\.)(?=(?:{_LATE})\b)|"
-    r"(?<=[.?!])[)\"'\]]*(?=\s+(?:[A-Z(\"'\[$\\*_•-]|\d+[.)]\s)|\s*$)|\n\s*\n|\n(?=\s*(?:[-•*+]|\(?[a-z0-9]{1,3}[.)])\s)|[;:]\s*\n"
+    r"(?<=[.?!])[)\"'\]]*(?=\s+(?:[A-Z(\"'\[$\\*_•-]|\d+[.)]\s)|\s*$)|\n\s*\n"
+    r"|\n(?=\s*(?:[-•*+]|\(?[a-z0-9]{1,3}[.)])\s)|[;:]\s*\n"
 )
 _ABBREVIATIONS = re.compile(
     r"(?:\b(?:e\.g|i\.e|cf|vs|resp|approx|fig|eq|sec|no|w\.r\.t|prev|etc)\.|\b[A-Z]\.)$", re.IGNORECASE
 )
 # A verb that lost the space after it ("DefineE[q]"): only before what cannot continue the word.
 _GLUED = re.compile(r"(?:Define|Perform|Derive|Compute|Calculate|Find)(?=[A-Z\[(]|arg ?max|softmax|the\b)")
-_PARENTHESES = re.compile(r"\((?:\s*(?:hint|note|recall|remark)\b[^()]*(?:\([^()]*\)[^()]*)*|\s*[\d.]+\s*(?:pts?|points?|marks?)\s*|e\.g\.[^()]*|i\.e\.[^()]*)\)", re.IGNORECASE)  # fmt: skip
+_PARENTHESES = re.compile(
+    r"\((?:\s*(?:hint|note|recall|remark)\b[^()]*(?:\([^()]*\)[^()]*)*|\s*[\d.]+\s*(?:pts?|points?|marks?)\s*"
+    r"|e\.g\.[^()]*|i\.e\.[^()]*)\)",
+    re.IGNORECASE,
+)
 _MARKING = re.compile(r"\[\s*[\d.]+\s*(?:pts?|points?|marks?)\s*\]", re.IGNORECASE)
+_AGAIN = re.compile(
+    r"what if\b|(?:and )?(?:what|how) about\b|repeat\b|(?:do|answer) the same\b"
+    r"|what (?:does|would) (?:this|that|it) become\b"
+    r"|how (?:does|do|would) (?:this|that|it|the (?:answer|result|figure)s?|your answers?) change\b",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(
+    r"(?:^[\W\d]*|[,;:.(]\s*|\b(?:and|then|or|please|also|must|but)\s+"
+    r"|\b(?:asked|task is|goal is|job is|ask you|need|required|exercise is|want you|challenge is|try)\s+to\s+)"
+)
 _LINKS = "of|at|for|over|from|to|on|in|by|under|with respect to|wrt|per|between"
 _ARTICLES = "the|these|those|a|an|its|given|following|all|one|each|this|that|your"
 _ITSELF = re.compile(r"\b(?:it|this|them|that|these)\b(?!\s+\w+\s+(?:is|are|has)\b)", re.IGNORECASE)
@@ -45,17 +60,22 @@ _ORDINALS = {
     name: place for place, name in enumerate(("first", "second", "third", "fourth", "fifth", "sixth", "seventh"), 1)
 }
 _ROW = re.compile(
-    r"\b(first|second|third|fourth|fifth|sixth|seventh|last|final)\s+(?:\w+\s+)?(?:token|query|position|row|word|timestep|step)\b"
+    r"\b(first|second|third|fourth|fifth|sixth|seventh|last|final)\s+(?:\w+\s+)?"
+    r"(?:token|query|position|row|word|timestep|step)\b"
     r"|\b(?:token|query|position|row|word|index|step|timestep|pos|t)\s*(?:number\s*|=\s*|[xqy]?_?\{?)(\d+)\b"
     r"|\b(?:token|query|position|row|word)?\s*\b[xyoqz]_\{?(\d)\}?(?![\d,\s]*\d)",
     re.IGNORECASE,
 )  # fmt: skip
 _UNIT = re.compile(
-    r"\bin\s+(?:units of\s+)?((?:kilo|mega|giga|tera)?bytes|[KMGTP]i?B|bits|(?:tera|giga|peta|exa)?flops?|milliseconds|microseconds|seconds|minutes|hours|days"
+    r"\bin\s+(?:units of\s+)?((?:kilo|mega|giga|tera)?bytes|[KMGTP]i?B|bits|(?:tera|giga|peta|exa)?flops?"
+    r"|milliseconds|microseconds|seconds|minutes|hours|days"
     r"|ms|[uµ]s|percent|tokens (?:per|/) ?s(?:econd)?|millions?|billions?)\b|\(in\s+(\w+)\)", re.IGNORECASE
 )  # fmt: skip
 _SYMBOL = r"\\?[A-Za-zα-ωΑ-Ωµ]+(?:_\{?\w+\}?)?"
-_TERMS = re.compile(rf"(?:in terms of|as a function of|as functions of)\s*(?:the\s+|sequence lengths?\s*|only\s+)*({_SYMBOL}(?:(?:\s*,\s*(?:and\s+)?|\s+and\s+|\s*and(?=[a-z]\b))(?:the\s+)?{_SYMBOL})*)")  # fmt: skip
+_TERMS = re.compile(
+    r"(?:in terms of|as a function of|as functions of)\s*(?:the\s+|sequence lengths?\s*|only\s+)*"
+    rf"({_SYMBOL}(?:(?:\s*,\s*(?:and\s+)?|\s+and\s+|\s*and(?=[a-z]\b))(?:the\s+)?{_SYMBOL})*)"
+)
 _WORDS_IN_TERMS = frozenset(
     [
         "the",
@@ -152,8 +172,7 @@ def plain(text: str) -> str:
     text = _BLANKED.sub(lambda match: re.sub(r"[^\n]", "\0", match.group()), text)
     for pattern, sign in _MARKS:
         text = pattern.sub(lambda match, sign=sign: sign.ljust(len(match.group())), text)
-    text = re.sub(r"(?<=[ _^])\{([^{}]*)\}", r" \1 ", text)
-    return text
+    return re.sub(r"(?<=[ _^])\{([^{}]*)\}", r" \1 ", text)
 
 
 def pattern(text: str, words: dict[str, str]) -> re.Pattern[str]:
@@ -173,7 +192,7 @@ def pattern(text: str, words: dict[str, str]) -> re.Pattern[str]:
 @cache
 def table() -> Table:
     """The table of phrases."""
-    data = tomllib.loads(files(__package__).joinpath("phrases.toml").read_text(encoding="utf-8"))
+    data = tomllib.loads(files("qkv.exercises.sheets").joinpath("phrases.toml").read_text(encoding="utf-8"))
     words = data["words"]
 
     def joined(patterns: list[str]) -> re.Pattern[str] | None:
@@ -185,8 +204,9 @@ def table() -> Table:
     phrases = tuple(
         Phrase(
             each["quantity"], tuple(pattern(one, words) for one in each["when"]), joined(each.get("unless", [])),
-            joined([each["needs"]] if "needs" in each else []), joined([each["nearby"]] if "nearby" in each else []), rows(each.get("object", [])), rows(each.get("splits", [])),
-            each.get("required", False), each.get("weight", 1.0),
+            joined([each["needs"]] if "needs" in each else []), joined([each["nearby"]] if "nearby" in each else []),
+            rows(each.get("object", [])), rows(each.get("splits", [])), each.get("required", False),
+            each.get("weight", 1.0),
         )
         for each in data["phrase"]
     )  # fmt: skip
@@ -253,7 +273,8 @@ def find_asked(text: str) -> AskedFor:
 
 
 def _is_repeated(words: str) -> bool:
-    return bool(re.match(r"what if\b|(?:and )?(?:what|how) about\b|repeat\b|how (?:does|do|would) (?:this|that|it|the (?:answer|result|figure)s?|your answers?) change\b|what (?:does|would) (?:this|that|it) become\b|(?:do|answer) the same\b", words, re.IGNORECASE))  # fmt: skip
+    """Whether a clause asks the questions before it again, with something changed."""
+    return bool(_AGAIN.match(words))
 
 
 def _whole(shown: str, sentence: Span) -> Clause:
@@ -273,10 +294,7 @@ def _clauses(shown: str, sentence: Span) -> Iterator[Clause]:
         return
     question = words.rstrip(" )\"'*_\n").endswith("?")
     starts = []
-    for found in re.finditer(
-        r"(?:^[\W\d]*|[,;:.(]\s*|\b(?:and|then|or|please|also|must|but)\s+|\b(?:asked|task is|goal is|job is|ask you|need|required|exercise is|want you|challenge is|try)\s+to\s+)",
-        words,
-    ):
+    for found in _CLAUSE.finditer(words):
         place = found.end()
         if verb := known.verb.match(words, place) or _GLUED.match(words, place):
             if not (starts and re.match(r"use\b|apply\b", verb.group(), re.IGNORECASE) and "and" not in found.group()):
@@ -298,7 +316,7 @@ def _clauses(shown: str, sentence: Span) -> Iterator[Clause]:
 def _opens(words: str, found: re.Match[str], asking: re.Match[str]) -> bool:
     """Whether a question word without a question mark opens the sentence as a question does."""
     strong = re.match(r"(?:what|which|how|why|by|at|for (?:what|which|how))", asking.group(), re.IGNORECASE)
-    return bool(strong) and not words[: found.start()].strip(r" \W\d")
+    return bool(strong) and not words[: found.start()].strip(" .:()[]0123456789")
 
 
 def _matches(clause: Clause, shown: str, text: str, anywhere: bool = False) -> list[Wanted]:
@@ -357,8 +375,12 @@ def _wanted(clause: Clause, shown: str, text: str, phrase: Phrase, match: re.Mat
     unit = _UNIT.search(near) or _UNIT.search(sentence)
     terms = _TERMS.search(sentence)
     symbols = tuple(_symbols(terms[1])) if terms else ()
-    shared: dict[str, Any] = {"row": _row(near) or _row(sentence, named=False), "in_terms_of": symbols, "weight": phrase.weight,
-                              "unit": (unit[1] or unit[2]) if unit else ""}  # fmt: skip
+    shared: dict[str, Any] = {
+        "row": _row(near) or _row(sentence, named=False),
+        "in_terms_of": symbols,
+        "weight": phrase.weight,
+        "unit": (unit[1] or unit[2]) if unit else "",
+    }
     parts = [name for pattern, name in phrase.splits if pattern.search(match.group())]
     own = _object(phrase, shown, text, (span[0], clause.span[1])) or _object(phrase, shown, text, clause.sentence)
     if parts and not own and len(parts) < len(phrase.splits):
@@ -383,7 +405,7 @@ def _object(phrase: Phrase, shown: str, text: str, span: Span) -> str:
 
 def _row(text: str, named: bool = True) -> str:
     """The row that is asked for, as it is written: a number, "first", "last", or with `named` the index of a vector."""
-    found = {match[1] or match[2] or (match[3] if named else None) for match in _ROW.finditer(text)} - {None}
+    found = {match[1] or match[2] or (match[3] if named else "") or "" for match in _ROW.finditer(text)} - {""}
     return found.pop().lower() if len(found) == 1 else ""
 
 

@@ -12,7 +12,8 @@ from typing import Any
 from ..record import Convention, Span, Structure
 from .asked import pattern, plain, sentences
 
-_NUMBERS = {name: number for number, name in enumerate("one two three four five six seven eight nine ten".split(), 1)}
+_WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_NUMBERS = {name: number for number, name in enumerate(_WORDS, 1)}
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Settled:
     structure: dict[str, Any] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
 
-    def as_conventions(self) -> dict[str, Convention]:
+    def as_conventions(self) -> dict[Any, Convention]:
         """The conventions, all of them said."""
         return {name: Convention(value=value) for name, value in self.conventions.items()}
 
@@ -43,7 +44,7 @@ class Settled:
 
 @cache
 def _rules() -> tuple[Rule, ...]:
-    data = tomllib.loads(files(__package__).joinpath("conventions.toml").read_text(encoding="utf-8"))
+    data = tomllib.loads(files("qkv.exercises.sheets").joinpath("conventions.toml").read_text(encoding="utf-8"))
     words = data["words"]
     return tuple(
         Rule(

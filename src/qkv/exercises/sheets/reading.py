@@ -12,9 +12,9 @@ from ...documents import read_document
 from ..findings import Finding
 from ..record import Asked, Definition, Exercise, Given, Option, Span, Structure, shape_of
 from ..solving import Answer, Solution, Solved, quantities, solve
+from .arrays import read_array
 from .asked import AskedFor, Clause, Wanted, find_asked, row_number, sentences, table
 from .conventions import Settled, settled
-from .arrays import read_array
 from .givens import find_definitions, find_givens
 from .splitting import Choice, Question, split
 from .tasks import FENCED, Task, read_task
@@ -26,7 +26,8 @@ _ON_FIGURES = frozenset({"sizes", "machines", "attention", "gradients", "norms",
 _WITH_ROWS = frozenset({"projections", "scores", "weights", "output", "heads_output", "linear_state"})
 _NUMBER = re.compile(r"(?<![\w.^_{\[(/-])\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?%?(?![\w^]*_)", re.IGNORECASE)
 _REFERENCE = re.compile(
-    r"\b(?:eq(?:uation)?s?|part|question|exercise|section|figure|fig|table|chapter|step|line|problem|page|lecture|gpt|llama|version|layer|token|position|key|query|head|row|entry|degree)\.?\s*\(?$",
+    r"\b(?:eq(?:uation)?s?|part|question|exercise|section|figure|fig|table|chapter|step|line|problem|page|lecture|gpt"
+    r"|llama|version|layer|token|position|key|query|head|row|entry|degree)\.?\s*\(?$",
     re.IGNORECASE,
 )  # fmt: skip
 _OPTION = re.compile(r"^[ \t]*(?:[-*•]\s*)?\(?([A-Ha-h])[).:]\s+(\S.*)$", re.MULTILINE)
@@ -34,7 +35,8 @@ _GIVEN_AS = {"temperature": "temperature", "window": "window", "sliding": "windo
              "random": "feature_count"}  # fmt: skip
 _SIZE = r"(?:[A-Za-z]\w{0,8}|\d+)"
 _SHAPED = re.compile(
-    rf"(?P<names>\b[A-Za-z](?:_?\w{{1,3}})?(?:(?:, | and |, and )[A-Za-z](?:_?\w{{1,3}})?)*)\s+(?:has|have|with|of|is|are)(?: the| a| of)*"
+    r"(?P<names>\b[A-Za-z](?:_?\w{1,3})?(?:(?:, | and |, and )[A-Za-z](?:_?\w{1,3})?)*)"
+    r"\s+(?:has|have|with|of|is|are)(?: the| a| of)*"
     rf"\s+(?:shapes?|sizes?|dimensions?)\s*[\[(](?P<sizes>{_SIZE}(?:\s*,\s*{_SIZE})*)[\])]"
     rf"|(?P<name>\b[A-Z](?:_\w{{1,3}})?)\s+is\s+an?\s+(?P<matrix>{_SIZE}\s*(?:×|x|by|\\times)\s*{_SIZE})\s+matrix"
     rf"|\ban?\s+(?P<unnamed>{_SIZE}\s*(?:×|x|by|\\times)\s*{_SIZE})\s+matrix"
@@ -47,12 +49,14 @@ _LITERAL = re.compile(
 _NAMED = {"query": "quer", "key": "keys?", "value": "values?", "tokens": "tokens|embeddings"}
 _NORMS = frozenset({"layer_norm", "rms_norm", "batch_norm", "group_norm"})
 _RULE = re.compile(
-    r"(?:using|with|by|from|use|via)\s+(?:the\s+)?(?:(?:rule(?: of thumb)?|approximation|formula|estimate)\s+)?\$?(?P<formula>[\w\s^{}+\\().*]*[A-Za-z]\^?[\w\s^{}+\\().*]*?)\$?"
+    r"(?:using|with|by|from|use|via)\s+(?:the\s+)?(?:(?:rule(?: of thumb)?|approximation|formula|estimate)\s+)?"
+    r"\$?(?P<formula>(?=[^\n]{0,40}\d)[\w ^{}+\\().*]{3,60}?)\$?"
     r"\s+(?:rule|approximation|formula|estimate)\b"
 )
 _RULES = {"parameters": "N", "flops": "C", "training_flops": "C", "cache_bytes": "M", "training_bytes": "M"}
 _CHANGES = re.compile(
-    r"(?:the\s+)?(?P<noun>(?:number of\s+)?[\w /-]{3,40}?)\s+(?:(?:were|was|is|are|had been)\s+)?(?:dropped|reduced|increased|raised|cut|changed|lowered|extended|set|grew|grows|switched|shrank)"
+    r"(?:the\s+)?(?P<noun>(?:number of\s+)?[\w /-]{3,40}?)\s+(?:(?:were|was|is|are|had been)\s+)?"
+    r"(?:dropped|reduced|increased|raised|cut|changed|lowered|extended|set|grew|grows|switched|shrank)"
     r"(?:\s+from\s+[\d,]+)?\s+to\s+(?:only\s+)?(?P<number>[\d,]+)"
 )
 _TORN = re.compile(r"\b([qkxw])\s?T\s?([qkxw])\b")  # q^T k in the text of a PDF
@@ -238,7 +242,8 @@ def _base(givens: Any) -> tuple[Given, ...]:
 def _torn_sizes(givens: Sequence[Given], text: str) -> Iterator[Given]:
     """Sizes whose letter has lost the spaces around it, and degrees of kernels that are said in words."""
     kernel = re.search(
-        r"\(\s*(?P<first>1\s*\+\s*)?q\s?\^?\{?(?:T|\\top)\}?\s?k(?:\s*\+\s*(?P<last>\d+|c))?\s*\)\s*\^\s*\{?(?P<degree>\d)",
+        r"\(\s*(?P<first>1\s*\+\s*)?q\s?\^?\{?(?:T|\\top)\}?\s?k(?:\s*\+\s*(?P<last>\d+|c))?\s*\)\s*"
+        r"\^\s*\{?(?P<degree>\d)",
         text,
     )
     worded = re.search(r"\b(quadratic|cubic)\b", text, re.IGNORECASE)
@@ -323,6 +328,12 @@ def _asked(
             doubt = doubt if named else 0.5
         if wanted.quantity in _WITH_ROWS and exercise.structure.positions == "rotary":
             doubt = 0.5  # scores are of rotated vectors, which is another quantity
+        if (
+            wanted.quantity == "gradient"
+            and wanted.object in ("Q", "K", "V")
+            and not exercise.of_role("query", "tokens")
+        ):
+            doubt = 0.5  # from weights alone, only the gradient of the scores follows
         if wanted.quantity == "listing_changes" and any(
             given.role == "listing" and "___" in str(given.value) for given in givens
         ):
@@ -343,7 +354,7 @@ def _asked(
                 text=_words(question, wanted),
                 span=question.locate(wanted.clause.span),
                 confidence=round(wanted.weight * doubt, 3),
-            )  # fmt: skip
+            )
         )
     found = [each for asked in found for each in _apart(asked, givens)]
     for clause in asks.again:
@@ -406,8 +417,9 @@ def _inside(span: Span | None, outer: Span) -> bool:
 
 
 def _unit(unit: str) -> str:
-    named = {"bytes": "B", "kilobytes": "kB", "megabytes": "MB", "gigabytes": "GB", "terabytes": "TB", "milliseconds": "ms",
-             "seconds": "s", "microseconds": "us", "percent": "%", "minutes": "min", "hours": "h"}  # fmt: skip
+    named = {"bytes": "B", "kilobytes": "kB", "megabytes": "MB", "gigabytes": "GB", "terabytes": "TB",
+             "milliseconds": "ms", "seconds": "s", "microseconds": "us", "percent": "%", "minutes": "min",
+             "hours": "h"}  # fmt: skip
     return named.get(unit.lower(), unit)
 
 
@@ -435,7 +447,7 @@ def _certainty(asks: AskedFor, givens: Sequence[Given], question: Question, says
     for match in _NUMBER.finditer(asks.plain):
         part = match.span()
         if re.search(r"(?:\^|times|×|sqrt|√|\bx|R|\\mathbb)[\s({]*$", asks.plain[: part[0]][-16:]) or re.match(
-            r"\s*(?:times|×|x\s*\d)", asks.plain[part[1] :]
+            r"\s*(?:times|×|x\s*\d|/\s*\\?(?:sqrt|√))", asks.plain[part[1] :]
         ):
             continue  # a shape, or a root that is written out
         if match.group().replace(",", "").rstrip(".") in values:
@@ -517,7 +529,7 @@ def _read_test(question: Question, task: Task) -> Reading:
     )
     exercise = Exercise(
         label=question.label, title=question.title, text=question.text, span=question.span, givens=givens,
-        definitions=_definitions(question.context), structure=structure, conventions=conventions,
+        definitions=tuple(_definitions(question.context)), structure=structure, conventions=conventions,
         asked=(asked,) if task.understood else (),
     )  # fmt: skip
     words = f"{task.quantity.replace('_', ' ')} of a call with an argument that was not understood"

@@ -34,7 +34,7 @@ class Task:
 
 @cache
 def _data() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("phrases.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(files("qkv.exercises.sheets").joinpath("phrases.toml").read_text(encoding="utf-8"))
 
 
 def read_task(text: str, context: str) -> Task | None:
