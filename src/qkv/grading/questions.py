@@ -1,0 +1,224 @@
+"""The questions that a chat is graded on: of a sheet, of the bank, or as the student put them in the chat."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field
+
+from ..errors import OptionError, complaint
+from ..exercises import bank
+from ..exercises.checking import check
+from ..exercises.findings import CannotSolve
+from ..exercises.outcome import Outcome, unread
+from ..exercises.record import Asked, Exercise, plain_label
+from ..exercises.sheets.reading import Reading, read_sheet
+from ..exercises.solving import Answer, answer
+from ..reading import Chat
+from .phrases import pattern
+
+NOT_UNDERSTOOD = "not_understood"  # the quantity of a part that the reader of sheets did not understand
+_LABEL = re.compile(
+    r"(?:[A-Za-z]{2,}[ #.]*)?(?P<question>\d+(?:\.\d+)*|[A-Z](?![A-Za-z])|)[ .:]*(?P<part>.*)", re.DOTALL
+)
+
+
+class SheetQuestion(Exercise):
+    """A question of a sheet with its parts; `records` has the record of each part by its plain label.
+
+    Parts of one question may give other values to the same symbols, so that each is solved by its own record.
+    """
+
+    records: dict[str, Exercise] = Field(default_factory=dict)
+
+
+def from_sheet(source: str | Path) -> dict[str, Exercise]:
+    """The questions of a sheet by their numbers; parts that were not understood are kept, so that they have a row."""
+    found = grouped(read_sheet(source))
+    if not any(_understood(each) for each in found.values()):
+        raise OptionError(complaint("sheet", "a text without a question that is understood", "a sheet of exercises"))
+    return found
+
+
+def from_bank(names: Iterable[str]) -> dict[str, Exercise]:
+    """Exercises of the bank by question: "4=decoding", "4=decoding:7" for a variant, or a file of a record.
+
+    >>> list(from_bank(["4=decoding"]))
+    ['4']
+    """
+    found: dict[str, Exercise] = {}
+    for each in names:
+        number, sign, name = (word.strip() for word in each.partition("="))
+        if not sign or not number or not name:
+            raise OptionError(complaint("exercise", repr(each), "NUMBER=NAME", "for example 4=decoding"))
+        family, _, seed = name.partition(":")
+        if Path(name).suffix in (".toml", ".json"):
+            found[number] = Exercise.load(name)
+        else:
+            found[number] = bank.named(family, int(seed) if seed.isdigit() else None)
+    return found
+
+
+def from_chat(chat: Chat) -> dict[str, Exercise]:
+    """The questions that the student's turns put, by the numbers of headings and prompts.
+
+    A question without a number is called by its place among the questions, or by its turn where others have numbers.
+    """
+    drafts: list[_Draft] = []
+    current: _Draft | None = None
+    before = ""
+    for turn in chat.turns:
+        for number, text in _numbered(turn.text, _trailing_number(before)) if turn.speaker == "student" else ():
+            labels = list(pattern("part").finditer(text))
+            known = next((each for each in drafts if number and each.number == number), None)
+            if known is None and (number or labels) and not (current and not number and current.continues(labels)):
+                current = _Draft(number, turn.index, [text])
+                drafts.append(current)
+            elif (current := known or current) is not None and current.continues(labels):
+                current.pieces.append(text[labels[0].start() :])
+            if current is not None and labels:
+                current.last = labels[-1]["letter"].lower()
+        before = turn.text if turn.speaker != "note" else before
+    numbered = any(each.number for each in drafts)
+    found: dict[str, Exercise] = {}
+    for draft in drafts:
+        number = draft.number or (f"turn {draft.turn + 1}" if numbered else str(len(found) + 1))
+        text = pattern("bullet").sub("", pattern("setup").sub("", "\n\n".join(draft.pieces)))
+        # Below a number, the parts of a question are told from other lists. A line more keeps a text from being a path.
+        exercise = grouped(read_sheet(f"Problem 1.\n\n{text}\n"), "1")["1"]
+        if _understood(exercise):
+            found.setdefault(number, exercise.model_copy(update={"label": number}))
+    return found
+
+
+@dataclass
+class _Draft:
+    """The text of one question as it is put, maybe over several turns; `last` is the letter of its last part."""
+
+    number: str
+    turn: int
+    pieces: list[str]
+    last: str = ""
+
+    def continues(self, labels: Sequence[re.Match[str]]) -> bool:
+        """Whether a turn that begins with these labels goes on with the next part."""
+        return bool(labels) and bool(self.last) and ord(labels[0]["letter"].lower()) == ord(self.last) + 1
+
+
+def grouped(readings: Sequence[Reading], number: str | None = None) -> dict[str, Exercise]:
+    """Readings of questions and parts, as one exercise for each question.
+
+    Args:
+        readings: what `read_sheet` gives.
+        number: The number of the question, where all readings are parts of one.
+    """
+    leaves: dict[str, dict[str, Reading]] = {}
+    for reading in readings:
+        question, part = split_label(reading.exercise.label)
+        if number is not None:
+            part = ".".join(filter(None, (question.removeprefix(number).lstrip("."), part)))
+            question = number
+        leaves.setdefault(question, {}).setdefault(part, reading)
+    found = {}
+    for place, (question, parts) in enumerate(leaves.items(), 1):
+        parts = _lettered(parts)
+        label = question or str(place)
+        found[label] = _question(label, parts)
+    return found
+
+
+def judge(exercise: Exercise, part: str, claim: str) -> Outcome:
+    """Whether a claim answers a part."""
+    record = exercise.records.get(plain_label(part)) if isinstance(exercise, SheetQuestion) else exercise
+    if record is None or not record.asked:
+        return unread("unsolved", why="the question was not understood")
+    if not isinstance(exercise, SheetQuestion):
+        return check(record, part, claim)
+    if len(record.asked) == 1:
+        return check(record, "", claim)
+    try:
+        items = {name: answer(record, asked) for name, asked in _named(record.asked).items()}
+    except CannotSolve as refusal:
+        return unread("unsolved", why=refusal.finding.words())
+    gold = Answer("; ".join(f"{name} = {item.text}" for name, item in items.items()), items=items)
+    return check(record.model_copy(update={"asked": record.asked[:1]}), "", claim, gold=gold)
+
+
+def split_label(label: str) -> tuple[str, str]:
+    """The question and the part of a label.
+
+    >>> split_label("6(b)(ii)"), split_label("12.1"), split_label("a"), split_label("Question 3")
+    (('6', 'b(ii)'), ('12.1', ''), ('', 'a'), ('3', ''))
+    """
+    found = _LABEL.fullmatch(label.strip())
+    if found is None or (len(label.strip()) > 1 and label.strip().isalpha()):
+        return "", label.strip().strip("()")
+    part = found["part"].strip()
+    first = re.match(r"\((\w+)\)(.*)", part, re.DOTALL)
+    return found["question"], f"{first[1]}{first[2]}" if first else part
+
+
+def _question(label: str, parts: Mapping[str, Reading]) -> SheetQuestion:
+    records = {plain_label(part): reading.exercise for part, reading in parts.items()}
+    first = next(iter(parts.values())).exercise
+    return SheetQuestion(
+        label=label,
+        title=next((reading.exercise.title for reading in parts.values() if reading.exercise.title), ""),
+        text=first.text,
+        givens=first.givens,
+        definitions=first.definitions,
+        structure=first.structure,
+        asked=tuple(_part(part, reading) for part, reading in parts.items()),
+        records=records,
+    )
+
+
+def _part(label: str, reading: Reading) -> Asked:
+    """A part as one question, also where it asks for several things."""
+    asked = reading.exercise.asked
+    if not asked:
+        return Asked(label=label, quantity=NOT_UNDERSTOOD, text=reading.exercise.text, confidence=0)
+    quantity = "+".join(dict.fromkeys(each.quantity for each in asked))
+    what = ", ".join(dict.fromkeys(each.object for each in asked if each.object))
+    return asked[0].model_copy(update={"label": label, "quantity": quantity, "object": what})
+
+
+def _named(asked: Sequence[Asked]) -> dict[str, Asked]:
+    """The things that a part asks for by name: their objects where these differ, else their quantities."""
+    apart = len({each.object for each in asked}) == len(asked) and len({each.quantity for each in asked}) == 1
+    return {each.object if apart else each.quantity.rpartition("_")[2]: each for each in asked}
+
+
+def _understood(exercise: Exercise) -> bool:
+    return any(asked.quantity != NOT_UNDERSTOOD for asked in exercise.asked)
+
+
+def _lettered(parts: dict[str, Reading]) -> dict[str, Reading]:
+    """Parts 1, 2, 3 as a, b, c where one of them speaks of "part (b)"."""
+    numbers = [part for part in parts if part.isdigit()]
+    speaks = any(pattern("part_by_letter").search(reading.exercise.text) for reading in parts.values())
+    if not numbers or numbers != [str(place) for place in range(1, len(numbers) + 1)] or not speaks:
+        return parts
+    return {chr(96 + int(part)) if part.isdigit() else part: reading for part, reading in parts.items()}
+
+
+def _numbered(text: str, number: str) -> list[tuple[str, str]]:
+    """A student's turn cut where it names another question: (number, text), "" where no number is said."""
+    marks = [mark for mark in pattern("number").finditer(text) if text[: mark.start()].count("```") % 2 == 0]
+    if not marks and (prompt := pattern("prompt").match(text)):
+        marks = [prompt]
+    if not marks:
+        return [(number, text)]
+    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    first = [(number, text[: marks[0].start()])] if number and text[: marks[0].start()].strip() else []
+    return first + [(mark["number"], text[mark.end() : end]) for mark, end in zip(marks, ends, strict=True)]
+
+
+def _trailing_number(text: str) -> str:
+    """The number of a heading at the end of the turn before, below which the student's turn begins."""
+    lines = [line for line in text.strip().splitlines() if line.strip(" -*_")]
+    found = pattern("heading").fullmatch(lines[-1]) if len(lines) > 1 else None
+    return found["number"] if found else ""
