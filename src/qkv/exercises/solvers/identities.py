@@ -37,11 +37,18 @@ _WORDS = {
     r"shift|translation|adding a constant|max(?:imum)? subtract": r"softmax(s + c 1_n) = softmax(s)",
     r"rows? (?:of the (?:attention )?weights? )?sums? to (?:1|one)": r"\sum_{j=1}^n a_j = 1",
 }
-# Expressions that may stand between two sides of a claim, where `qkv.maths` proves them equal.
-_BETWEEN = (
-    r"\|\gamma z\|", r"\gamma \|z\|", r"\gamma \frac{\|x - \mu \mathbf{1}\|}{\sigma}", r"\frac{\gamma}{\rho} \|x\|",
-    r"\|z\|^2", r"\frac{1}{\sigma^2} \|x - \mu \mathbf{1}\|^2", r"(P Q)(P K)^T", r"P softmax(Q K^T) P^T P V",
-)  # fmt: skip
+# Expressions that may stand between two sides of a claim, by a name that has to be declared for them.
+_BETWEEN = {
+    "sigma": (
+        r"\|\gamma z\|",
+        r"\gamma \|z\|",
+        r"\gamma \frac{\|x - \mu \mathbf{1}\|}{\sigma}",
+        r"\|z\|^2",
+        r"\frac{1}{\sigma^2} \|x - \mu \mathbf{1}\|^2",
+    ),
+    "rho": (r"\frac{\gamma}{\rho} \|x\|",),
+    "P": (r"(P Q)(P K)^T", r"P softmax(Q K^T) P^T P V"),
+}
 
 
 def _sizes(exercise: Exercise) -> dict[str, str]:
@@ -159,7 +166,7 @@ def identity(exercise: Exercise, asked: Asked) -> Answer:
 
 def _steps_between(first: str, last: str, symbols: Mapping[str, str]) -> list[str]:
     """Expressions that are proved to be equal to both sides: products written out, definitions put in."""
-    found: list[str] = list(_BETWEEN)
+    found = [text for name, texts in _BETWEEN.items() if name in symbols for text in texts]
     entry = re.match(
         r"\(\s*([A-Z]\w*(?:\^T)?)\s+([A-Z]\w*(?:\^T)?)\s*(/.*?)?\)_\{?(\\cdot\s*)?([a-z]),?\s*([a-z])?\}?$", first
     )
