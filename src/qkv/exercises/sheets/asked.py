@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -97,19 +97,41 @@ _WORDS_IN_TERMS = frozenset(
 )
 
 
-@dataclass(frozen=True)
 class Phrase:
-    """One row of the table, compiled."""
+    """One row of the table; its patterns are compiled when they are first used."""
 
-    quantity: str
-    when: tuple[re.Pattern[str], ...]
-    unless: re.Pattern[str] | None
-    needs: re.Pattern[str] | None  # in the same sentence
-    nearby: re.Pattern[str] | None  # anywhere in the question
-    objects: tuple[tuple[re.Pattern[str], str], ...]
-    splits: tuple[tuple[re.Pattern[str], str], ...]
-    required: bool  # whether a question without an object is not understood
-    weight: float
+    def __init__(self, row: Mapping[str, Any], words: dict[str, str]) -> None:
+        self.quantity: str = row["quantity"]
+        self.cues: tuple[str, ...] = tuple(row["cues"])
+        self.required: bool = row.get("required", False)  # whether a question without an object is not understood
+        self.weight: float = row.get("weight", 1.0)
+        self._row, self._words = row, words
+
+    @cached_property
+    def when(self) -> tuple[re.Pattern[str], ...]:
+        return tuple(pattern(each, self._words) for each in self._row["when"])
+
+    @cached_property
+    def unless(self) -> re.Pattern[str] | None:
+        return pattern("|".join(self._row["unless"]), self._words) if "unless" in self._row else None
+
+    @cached_property
+    def needs(self) -> re.Pattern[str] | None:
+        """What the same sentence must hold."""
+        return pattern(self._row["needs"], self._words) if "needs" in self._row else None
+
+    @cached_property
+    def nearby(self) -> re.Pattern[str] | None:
+        """What the question must hold somewhere."""
+        return pattern(self._row["nearby"], self._words) if "nearby" in self._row else None
+
+    @cached_property
+    def objects(self) -> tuple[tuple[re.Pattern[str], str], ...]:
+        return tuple((pattern(first, self._words), second) for first, second in self._row.get("object", ()))
+
+    @cached_property
+    def splits(self) -> tuple[tuple[re.Pattern[str], str], ...]:
+        return tuple((pattern(first, self._words), second) for first, second in self._row.get("splits", ()))
 
 
 @dataclass(frozen=True)
@@ -195,21 +217,7 @@ def table() -> Table:
     data = tomllib.loads(files("qkv.exercises.sheets").joinpath("phrases.toml").read_text(encoding="utf-8"))
     words = data["words"]
 
-    def joined(patterns: list[str]) -> re.Pattern[str] | None:
-        return pattern("|".join(patterns), words) if patterns else None
-
-    def rows(pairs: list[list[str]]) -> tuple[tuple[re.Pattern[str], str], ...]:
-        return tuple((pattern(first, words), second) for first, second in pairs)
-
-    phrases = tuple(
-        Phrase(
-            each["quantity"], tuple(pattern(one, words) for one in each["when"]), joined(each.get("unless", [])),
-            joined([each["needs"]] if "needs" in each else []), joined([each["nearby"]] if "nearby" in each else []),
-            rows(each.get("object", [])), rows(each.get("splits", [])), each.get("required", False),
-            each.get("weight", 1.0),
-        )
-        for each in data["phrase"]
-    )  # fmt: skip
+    phrases = tuple(Phrase(each, words) for each in data["phrase"])
     asks, prose = data["asks"], data["prose"]
     return Table(
         phrases,
@@ -322,19 +330,25 @@ def _opens(words: str, found: re.Match[str], asking: re.Match[str]) -> bool:
 def _matches(clause: Clause, shown: str, text: str, anywhere: bool = False) -> list[Wanted]:
     """The quantities that a clause asks for: the longest phrases that do not overlap."""
     found: list[tuple[int, int, Phrase, re.Match[str]]] = []
+    small = " ".join(clause.plain.lower().split())
     for phrase in table().phrases:
-        sentence = shown[slice(*clause.sentence)]
-        if phrase.unless and phrase.unless.search(clause.plain):
+        if not any(cue in small for cue in phrase.cues):
             continue
-        if phrase.needs and not phrase.needs.search(sentence):
+        here = [
+            match
+            for when in phrase.when
+            for match in when.finditer(clause.plain)
+            if (match.start() < clause.asking or anywhere)
+            and match.group().strip()
+            and not _within_word(clause.plain, match)
+        ]
+        if not here or (phrase.unless and phrase.unless.search(clause.plain)):
+            continue
+        if phrase.needs and not phrase.needs.search(shown[slice(*clause.sentence)]):
             continue
         if phrase.nearby and not phrase.nearby.search(shown):
             continue
-        for when in phrase.when:
-            for match in when.finditer(clause.plain):
-                inside = match.start() < clause.asking or anywhere
-                if inside and match.group().strip() and not _within_word(clause.plain, match):
-                    found.append((match.start(), match.end(), phrase, match))
+        found += [(match.start(), match.end(), phrase, match) for match in here]
     found.sort(key=lambda each: (-(each[1] - each[0]) * each[2].weight, each[0]))
     kept: list[tuple[int, int, Phrase, re.Match[str]]] = []
     for each in found:
