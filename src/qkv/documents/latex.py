@@ -3,76 +3,42 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 
-from .document import Draft
-from .markdown import DISPLAY
+from .document import TABLE, Draft, counted
 
-_VERBATIM = (
-    r"\\begin\{(?P<verb>lstlisting|verbatim|minted|python|Verbatim)\*?\}(?:\[[^\]]*\])?(?:\{\w+\})?"
-    r"(?P<listing>(?:[^\\]|\\(?!(?:begin|end)\{(?P=verb)))*+)\\end\{(?P=verb)\*?\}"
-)
-_COMMENT = re.compile(rf"{_VERBATIM}|(?<!\\)(?P<comment>%[^\n]*\n?)")
-_MACRO = re.compile(r"\\(?:re|provide)?newcommand\*?\s*\{?\\(\w+)\}?\s*\{((?:[^{}]|\{[^{}]*\}){0,200})\}|"
-                    r"\\def\s*\\(\w+)\s*\{((?:[^{}]|\{[^{}]*\}){0,200})\}")  # fmt: skip
 _MOST_MACROS, _MOST_GROWTH = 200, 2_000_000
-_EQUATION = r"\\(?:begin|end)\{(?:equation|displaymath|align|gather|multline|eqnarray|flalign)\*?\}"
-_INNER = r"(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*"
-_STRUCTURE = re.compile(
-    rf"{_VERBATIM}|(?P<equation>{_EQUATION})"
-    r"|\\begin\{(?P<list>enumerate|itemize|description|questions|parts|subparts|choices|checkboxes|oneparchoices)\}"
-    r"(?:\[(?P<style>[^\]]*)\])?"
-    r"|\\end\{(?P<closed>enumerate|itemize|description|questions|parts|subparts|choices|checkboxes|oneparchoices)\}"
-    r"|\\(?P<item>item|question|part|subpart|choice|CorrectChoice)\b(?:\s*\[(?P<given>[^\]]*)\])?\s*"
-    rf"|\\(?P<section>part|chapter|section|subsection|subsubsection|paragraph|title)\*?(?:\[[^\]]*\])?\{{(?P<head>{_INNER})\}}"
-    r"|\\begin\{(?P<exercise>exercise|problem|question|Exercise|Problem|Question|prob|ex)\}(?:\[(?P<name>[^\]]*)\])?"
-    r"|\\end\{(?:exercise|problem|question|Exercise|Problem|Question|prob|ex)\}"
-    r"|\\begin\{tabular[x*]?\}(?:\{[^{}]*\})?\{(?:[^{}]|\{[^{}]*\})*\}(?P<table>(?:[^\\]|\\(?!(?:begin|end)\{tabular))*+)\\end\{tabular[x*]?\}"
-)
-_MATHS = rf"{DISPLAY}|(?<!\\)\$(?:[^$\\]|\\.){{1,4000}}+\$|\\\((?:[^\\]|\\(?![()]))*+\\\)"
-_WORDS = re.compile(
-    rf"(?P<keep>^```\n(?:(?!```)[^\n]*\n)*+```$|{_MATHS})"
-    r"|\\(?:textbf|textit|emph|underline|texttt|textsc|textrm|textsf|text|mbox|fbox|centerline|footnote)\s*"
-    rf"\{{(?P<inner>{_INNER})\}}"
-    r"|\\(?:begin|end)\{(?:document|center|figure|table|quote|quotation|flushleft|minipage|solution|abstract|mdframed"
-    r"|tcolorbox|framed|itemize\*)\*?\}(?:\[[^\]]*\])?(?:\{[^{}]*\})?"
-    r"|\\(?:label|vspace|hspace|includegraphics|cite|citep|citet|usepackage|bibliography|pagestyle|thispagestyle|input"
-    r"|setcounter|hfill)\*?(?:\[[^\]]*\])?\{[^{}]*\}"
-    r"|\\(?:noindent|newpage|clearpage|maketitle|centering|bigskip|medskip|smallskip|small|large|Large|normalsize|par"
-    r"|hfill|vfill|hline|bfseries|itshape|tableofcontents)\b\*?"
-    r"|\\ref\{(?P<reference>[^{}]*)\}|\\href\{[^{}]*\}\{(?P<linked>[^{}]*)\}"
-    r"|(?P<newline>\\\\(?:\[[^\]]*\])?|\\newline\b)|\\(?P<sign>[%_&#{}$])|(?P<tie>~)|(?P<quote>``|'')",
-    re.MULTILINE,
-)
-_LEVELS = {"title": 1, "part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4, "paragraph": 5}
-ROMAN = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii")
 _NUMBERED = {"enumerate", "questions", "parts", "subparts"}
+_STYLES = ("1.", "(a)", "i.", "A.")
 
 
 def read_latex(draft: Draft) -> None:
     """Turn LaTeX source into Markdown whose lists have their printed labels."""
-    draft.substitute(_COMMENT, lambda found: None if found["verb"] else "")
-    body = re.search(r"\\begin\{document\}([\s\S]*?)(?:\\end\{document\}|\Z)", draft.text)
-    macros = {(found[1] or found[3]): (found[2] or found[4] or "") for found in _MACRO.finditer(draft.text)}
-    if body:
+    draft.substitute(TABLE["comment"], lambda found: None if found["verb"] else "")
+    macros = {found[1] or found[3]: found[2] or found[4] or ""
+              for found in islice(TABLE["macro"].finditer(draft.text), _MOST_MACROS)}  # fmt: skip
+    if body := TABLE["body"].search(draft.text):
         draft.replace([(0, body.start(1), ""), (body.end(1), len(draft.text), "")])
-    draft.substitute(_MACRO, "")
-    _expand(draft, dict(list(macros.items())[:_MOST_MACROS]))
-    draft.substitute(_STRUCTURE, _Lists().markdown)
+    draft.substitute(TABLE["macro"], "")
+    _expand(draft, macros)
+    draft.substitute(TABLE["structure"], _Lists().markdown)
     for _ in range(3):  # \textbf{\emph{…}}
-        draft.substitute(_WORDS, _plain)
-    draft.substitute(re.compile(r"\n[ ]*\n(?:[ ]*\n)+"), "\n\n")
+        draft.substitute(TABLE["words"], _plain)
+    draft.substitute(TABLE["blank_lines"], "\n\n")
 
 
 def _expand(draft: Draft, macros: dict[str, str]) -> None:
     """Replace macros without arguments, three levels deep, unless the text grows too much."""
-    if not macros:
-        return
-    pattern = re.compile(rf"\\({'|'.join(sorted(map(re.escape, macros), key=len, reverse=True))})(?![A-Za-z])")
+    pattern = re.compile(rf"\\({'|'.join(map(re.escape, macros)) or '(?!)'})(?![A-Za-z])")
     for _ in range(3):
-        growth = sum(len(macros[found[1]]) - len(found.group()) for found in pattern.finditer(draft.text))
-        if growth > _MOST_GROWTH:
-            return
-        draft.substitute(pattern, lambda found: macros[found[1]])
+        if sum(len(macros[found[1]]) for found in pattern.finditer(draft.text)) < _MOST_GROWTH:
+            draft.substitute(pattern, lambda found: macros[found[1]])
+
+
+def table(rows: list[list[str]]) -> str:
+    """Cells as a Markdown table, the head first."""
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([*lines[:1], "|" + " --- |" * len(rows[0]), *lines[1:]]) if rows else ""
 
 
 class _Lists:
@@ -82,62 +48,53 @@ class _Lists:
         self.open: list[tuple[str, str, int]] = []  # environment, style, items so far
         self.exercises = 0
 
-    def markdown(self, found: re.Match[str]) -> str | None:
+    def markdown(self, found: re.Match[str]) -> str:
         if found["verb"]:
             return f"\n```\n{found['listing'].strip(chr(10))}\n```\n"
         if found["equation"]:
             return "\n$$\n"
         if found["list"]:
             depth = sum(name in _NUMBERED for name, *_ in self.open)
-            self.open.append((found["list"], found["style"] or ("1", "(a)", "i", "A")[min(depth, 3)], 0))
-            return "\n"
+            self.open.append((found["list"], _style(found["style"] or "") or _STYLES[min(depth, 3)], 0))
         if found["closed"]:
             del self.open[-1:]
-            return "\n"
-        if found["item"] and not (found["item"] == "part" and not self.open):
-            return f"\n{self.label(found['item'], found['given'])} "
+        if found["item"]:
+            return f"\n{self.label(found['item'], found['given'] or '')} "
         if found["section"]:
-            return f"\n\n{'#' * _LEVELS[found['section']]} {' '.join(found['head'].split())}\n\n"
+            return f"\n\n{'#' * TABLE.data['levels'][found['section']]} {' '.join(found['head'].split())}\n\n"
         if found["exercise"]:
             self.exercises += 1
-            word = "Exercise" if found["exercise"].lower().startswith("ex") else found["exercise"].capitalize()
-            word = "Problem" if word == "Prob" else word
+            word = next(
+                each for each in ("Exercise", "Problem", "Question") if each[:2] == found["exercise"].title()[:2]
+            )
             return f"\n\n{word} {self.exercises}. {found['name'] or ''}"
-        if found["table"] is not None:
-            rows = [row.replace(r"\hline", "").strip() for row in re.split(r"\\\\", found["table"])]
-            lines = ["| " + re.sub(r"\s*(?<!\\)&\s*", " | ", row) + " |" for row in rows if row]
-            rule = "|" + " --- |" * (lines[0].count(" | ") + 1) if lines else ""
-            return "\n\n" + "\n".join([*lines[:1], rule, *lines[1:]]) + "\n\n"
+        if found["table"]:
+            rows = [row for row in found["table"].replace(r"\hline", "").split(r"\\") if row.strip()]
+            return f"\n\n{table([TABLE['cells'].split(row.strip()) for row in rows])}\n\n"
         return "\n"
 
-    def label(self, command: str, given: str | None) -> str:
-        name, style, count = self.open.pop() if self.open else ("itemize", "", 0)
-        self.open.append((name, style, count + 1))
+    def label(self, command: str, given: str) -> str:
         if command in ("choice", "CorrectChoice"):
             return "⃝"
-        points = f" ({given} points)" if given and command != "item" else ""
         if given and command == "item":
             return given
-        if name not in _NUMBERED:
-            return "-"
-        match = re.search(r"\\(alph|Alph|roman|Roman|arabic)\*?|(?<![a-zA-Z])([aAiI1])(?![a-zA-Z])", style)
-        kind = (match[1] or match[2]) if match else "1"
-        letter = chr(ord("a") + count % 26)
-        text = {"a": letter, "A": letter.upper(), "i": ROMAN[count % 12], "I": ROMAN[count % 12].upper()}
-        shown = text.get({"alph": "a", "Alph": "A", "roman": "i", "Roman": "I"}.get(kind, kind), str(count + 1))
-        around = re.sub(r"^label\s*=\s*|,.*$|[{}]|\\(?:bf\w*|textbf|emph)", "", style)
-        around = around.replace(match[0] if match else "", "\0", 1) if match else "\0."
-        shown = around.replace("\0", shown).strip()
-        return (shown if re.search(r"\W$", shown) else f"{shown}.") + points
+        name, style, count = self.open.pop() if self.open else ("itemize", "", 0)
+        self.open.append((name, style, count + 1))
+        shown = TABLE["counter"].sub(lambda kind: counted(count + 1, kind.group()), style, count=1)
+        return (shown if name in _NUMBERED else "-") + (f" ({given} points)" if given else "")
+
+
+def _style(text: str) -> str:
+    """How a list is labelled: "(a)" of "label=(\\alph*)"; nothing where its options do not say."""
+    for command, kind in TABLE.data["counters"].items():
+        text = text.replace(command, kind)
+    text = TABLE["unlabelled"].sub("", text).strip()
+    if not TABLE["counter"].search(text):
+        return ""
+    return f"{text}." if text[-1].isalnum() else text
 
 
 def _plain(found: re.Match[str]) -> str | None:
-    if found["keep"]:
-        return None
-    if found["newline"]:
-        return "\n"
-    if found["quote"]:
-        return '"'
-    if found["sign"]:
-        return found["sign"]
-    return " " if found["tie"] else found["inner"] or found["linked"] or found["reference"] or ""
+    kind = found.lastgroup or ""
+    fixed = {"keep": None, "newline": "\n", "quote": '"', "tie": " ", "": ""}
+    return fixed[kind] if kind in fixed else found[kind]

@@ -5,24 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ..errors import OptionError, complaint
+from ..errors import OptionError
 from .cleaning import clean
-from .document import Block, Document, Draft
+from .document import TABLE, Document, Draft, unreadable
 from .latex import read_latex
 from .markdown import read_markdown
-from .packed import Parts, read_docx, read_notebook, read_pdf
+from .packed import read_docx, read_notebook, read_pdf
 from .plain import read_plain
 
 MOST_BYTES = 5 * 1024 * 1024  # of a text
 MOST_PACKED = 4 * MOST_BYTES  # of a PDF or docx file
-_KINDS = {
-    ".md": "markdown", ".markdown": "markdown", ".mdx": "markdown", ".rmd": "markdown", ".qmd": "markdown",
-    ".tex": "latex", ".latex": "latex", ".ltx": "latex", ".ipynb": "notebook", ".docx": "docx", ".pdf": "pdf",
-    ".py": "python",
-}  # fmt: skip
 _BINARY = (b"\x7fELF", b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"Rar!",
            b"\xd0\xcf\x11\xe0", b"RIFF", b"OggS", b"MZ\x90", b"\x80\x04\x95", b"GGUF", b"SQLite format")  # fmt: skip
-_SUPPORTED = "Markdown, plain text, LaTeX, a notebook, docx or PDF"
 
 
 def read_document(source: str | Path | bytes, name: str = "") -> Document:
@@ -47,66 +41,56 @@ def read_document(source: str | Path | bytes, name: str = "") -> Document:
     elif isinstance(source, str) and name:
         data = source.encode("utf-8", "replace")
     else:
-        data, name = _load(Path(source), name)
+        data, name = _load(Path(source)), name or Path(source).name
     kind = _kind(data, name)
-    most = MOST_PACKED if kind in ("pdf", "docx") else MOST_BYTES
-    if len(data) > most:
-        raise OptionError(complaint("file", f"{name!r} with {len(data):,} bytes", f"at most {most:,}",
-                                    "give the part with the exercises"))  # fmt: skip
-    parts = _parts(data, kind, name)
-    text = "".join(part for _, part in parts)
-    if len(text) > MOST_BYTES:
-        raise OptionError(complaint("file", f"{name!r} with {len(text):,} characters", f"at most {MOST_BYTES:,}",
-                                    "give the part with the exercises"))  # fmt: skip
-    places: list[tuple[int, str]] = []
-    start = 0
-    for place, part in parts:
-        if place:
-            places.append((start, place))
-        start += len(part)
+    packed = kind in ("pdf", "docx")
+    _bounded(name, len(data), MOST_PACKED if packed else MOST_BYTES)
+    if packed:
+        text = read_pdf(data, name) if kind == "pdf" else read_docx(data, name)
+        _bounded(name, len(text), MOST_BYTES)
+    else:
+        text = _decoded(data, name)
+        text = read_notebook(text, name) if kind == "notebook" else text
+        text = f"```python\n{text}\n```" if kind == "python" else text
     draft = Draft(text)
     paged = clean(draft)
     if kind == "markdown" and paged and not re.search(r"^#{1,6} |^```", draft.text, re.MULTILINE):
         kind = "plain"  # PDF text that was saved as Markdown
-    return Document(name, kind, *_structured(draft, kind, text), tuple(draft.edits), tuple(places))
-
-
-def _structured(draft: Draft, kind: str, source: str) -> tuple[str, str, tuple[Block, ...]]:
     if kind == "latex":
         read_latex(draft)
     blocks = read_plain(draft) if kind in ("plain", "pdf") else read_markdown(draft)
-    return draft.text, source, tuple(sorted(blocks, key=lambda block: block.span))
+    return Document(name, kind, text, draft, tuple(sorted(blocks, key=lambda block: block.span)))
 
 
-def _load(path: Path, name: str) -> tuple[bytes, str]:
+def _load(path: Path) -> bytes:
     try:
-        size = path.stat().st_size
-        if not path.is_file():
-            raise OptionError(complaint("file", repr(str(path)), "a file, not a folder"))
-        if size > MOST_PACKED:
-            raise OptionError(complaint("file", f"{str(path)!r} with {size:,} bytes", f"at most {MOST_PACKED:,}",
-                                        "give the part with the exercises"))  # fmt: skip
-        return path.read_bytes(), name or path.name
+        if path.is_dir():
+            raise unreadable(repr(str(path)), "a file, not a folder")
+        _bounded(str(path), path.stat().st_size, MOST_PACKED)
+        return path.read_bytes()
+    except OptionError:
+        raise
     except (OSError, ValueError) as error:
-        if isinstance(error, OptionError):
-            raise
         reason = getattr(error, "strerror", None) or str(error)
-        raise OptionError(complaint("file", f"{str(path)!r} ({reason})", "a file that can be read")) from None
+        raise unreadable(f"{str(path)!r} ({reason})", "a file that can be read") from None
+
+
+def _bounded(name: str, size: int, most: int) -> None:
+    if size > most:
+        raise unreadable(f"{name!r} with {size:,} bytes", f"at most {most:,}", "give the part with the exercises")
 
 
 def _kind(data: bytes, name: str) -> str:
     suffix = Path(name).suffix.lower()
+    kind = TABLE.data["suffixes"].get(suffix, "")
     if data.startswith(b"%PDF-"):
         return "pdf"
-    if data.startswith(b"PK\x03\x04"):
-        if suffix == ".docx" or b"word/" in data[:20_000]:
-            return "docx"
-        raise _refused(name)
-    if data.startswith(_BINARY):
-        raise _refused(name)
-    kind = _KINDS.get(suffix, "")
+    if data.startswith(b"PK\x03\x04") and (kind == "docx" or b"word/" in data[:20_000]):
+        return "docx"
+    if data.startswith((b"PK\x03\x04", *_BINARY)):
+        raise _binary(name)
     if kind in ("pdf", "docx"):
-        raise OptionError(complaint("file", f"{name!r}, which is not what its name says", f"a {kind} file"))
+        raise unreadable(f"{name!r}, which is not what its name says", f"a {kind} file")
     if kind:
         return kind
     head = data[:200_000]
@@ -117,19 +101,9 @@ def _kind(data: bytes, name: str) -> str:
     return "markdown" if re.search(rb"^#{1,6} |^```|^\|.*\|\s*$", head, re.MULTILINE) else "plain"
 
 
-def _refused(name: str) -> OptionError:
-    return OptionError(complaint("file", f"{name!r}, a binary file", _SUPPORTED, "save it as one of these"))
-
-
-def _parts(data: bytes, kind: str, name: str) -> Parts:
-    if kind == "pdf":
-        return read_pdf(data, name)
-    if kind == "docx":
-        return read_docx(data, name)
-    text = _decoded(data, name)
-    if kind == "notebook":
-        return read_notebook(text, name)
-    return [("", f"```python\n{text}\n```" if kind == "python" else text)]
+def _binary(name: str) -> OptionError:
+    supported = "Markdown, plain text, LaTeX, a notebook, docx or PDF"
+    return unreadable(f"{name!r}, a binary file", supported, "save it as one of these")
 
 
 def _decoded(data: bytes, name: str) -> str:
@@ -143,7 +117,6 @@ def _decoded(data: bytes, name: str) -> str:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = data.decode("cp1252", "replace")
-    control = len(re.findall(r"[\x01-\x08\x0e-\x1f\x7f\ufffd]", text))
-    if control > max(8, 0.1 * len(text)) or text.count("\0") > 0.3 * len(text) > 1:
-        raise _refused(name)
+    if len(re.findall(r"[\0-\x08\x0e-\x1f\x7f\ufffd]", text)) > max(8, 0.1 * len(text)):
+        raise _binary(name)
     return text

@@ -10,7 +10,7 @@ from importlib.resources import files
 from itertools import islice
 from typing import Any
 
-from ...documents.document import Draft, span_before
+from ...documents.document import Draft
 from ..record import Definition, Given, Span
 from .arrays import interpret
 from .laws import find_laws, find_shapes
@@ -124,7 +124,7 @@ class _Finder:
 
     def back(self, span: Span) -> Span:
         """A span of the typed text as a span of the text that was given."""
-        return span_before(self.draft.edits, span)
+        return self.draft.back(span)
 
     def free(self, span: Span) -> bool:
         return not any(start < span[1] and span[0] < stop for start, stop in self.taken)
