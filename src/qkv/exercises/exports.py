@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import io
 import json
+import tomllib
 import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree as Xml
@@ -320,52 +322,15 @@ def _manifest(files: Sequence[str]) -> bytes:
 def _prairielearn(exercises: Sequence[Exercise]) -> Files:
     """A question folder for each family: info.json, question.html and server.py."""
     files: Files = {}
+    text = tomllib.loads(resources("qkv.exercises").joinpath("prairielearn.toml").read_text(encoding="utf-8"))
     for name, exercise in {each.name: each for each in exercises if isinstance(each, BankExercise)}.items():
         info = {"uuid": str(uuid.uuid5(_SPACE, name)), "title": exercise.title, "topic": "Attention", "tags": ["qkv"],
                 "type": "v3"}  # fmt: skip
         folder = f"questions/qkv/{name}"
         files[f"{folder}/info.json"] = (json.dumps(info, indent=2, ensure_ascii=False) + "\n").encode()
-        files[f"{folder}/question.html"] = _PAGE.encode()
-        files[f"{folder}/server.py"] = _SERVER.format(name=name).encode()
+        files[f"{folder}/question.html"] = text["page"].encode()
+        files[f"{folder}/server.py"] = text["server"].format(name=name).encode()
     return files
-
-
-_SERVER = '''\
-"""Draws a variant of this question for each student and grades it; the environment needs the package qkv."""
-
-from qkv.exercises import exports
-
-NAME = {name!r}
-
-
-def generate(data):
-    exports.generate(NAME, data)
-
-
-def grade(data):
-    exports.grade(NAME, data)
-'''
-# Parts differ from variant to variant, so the page is written by generate(); three braces keep its markup as it is.
-_PAGE = """\
-<pl-question-panel>
-  {{{params.statement}}}
-</pl-question-panel>
-{{#params.parts}}
-<pl-question-panel>
-  {{{ask}}}
-</pl-question-panel>
-<pl-string-input answers-name="{{key}}" label="({{name}})" size="70" weight="{{points}}"
-  remove-leading-trailing="true" allow-blank="true"></pl-string-input>
-{{/params.parts}}
-<pl-submission-panel>
-  {{#feedback.lines}}
-  <p>{{.}}</p>
-  {{/feedback.lines}}
-</pl-submission-panel>
-<pl-answer-panel>
-  {{{params.solution}}}
-</pl-answer-panel>
-"""
 
 
 def generate(name: str, data: dict[str, Any]) -> None:

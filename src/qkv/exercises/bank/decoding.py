@@ -17,13 +17,6 @@ from .family import BankExercise, Question, built, filled, letters, question, sp
 NAME = "decoding"
 _SHAPES = ("W_q", "W_k", "W_v", "W_o")
 _LINES = ("q", "k", "v", "o", "y")
-_DOCUMENT = {
-    "W_q": ("[h, d, q]", "[d, q]", "[h, q]"),
-    "W_k": ("[h, d, k]", "[d, k]", "[h, k]"),
-    "q": ("bd,dq->bhq", "bd,hdq->bhq", "bhd,dq->bhq"),
-    "k": ("bd,dk->bk", "bd,hdk->bhk", "bd,dk->bhk"),
-    "v": ("bd,hdv->bhv", "bd,dv->bhv", "bd,dv->bv"),
-}
 _TRIPLES = tuple(
     three
     for three in combinations((*_SHAPES, *_LINES), 3)
@@ -100,7 +93,10 @@ class Setting:
             return f"____{blanks[name]}____" if name in blanks else einsum(self, name)
 
         left = {name: f"____{blanks[name]}____" for name in _SHAPES if name in blanks}
-        shapes = [f"    # {name:<7} {left.get(name, self.shape(name)):<16} {said}" for name, said in _COMMENTS.items()]
+        shapes = [
+            f"    # {name:<7} {left.get(name, self.shape(name)):<16} {said}"
+            for name, said in words_of("decoding")["comments"].items()
+        ]
         return "\n".join([
             "def next_token(x, keys, values, W_q, W_k, W_v, W_o):", *shapes,
             *(f"    {name} = {line(name)}" for name in "qkv"),
@@ -115,15 +111,6 @@ class Setting:
 
 _OPERANDS = {"q": ("x", "W_q"), "k": ("x", "W_k"), "v": ("x", "W_v"), "scores": ("q", "keys"),
              "o": ("weights", "values"), "y": ("o", "W_o")}  # fmt: skip
-_COMMENTS = {
-    "x": "the newest token of every sequence",
-    "keys": "the keys of the tokens before it",
-    "values": "the values of the tokens before it",
-    "W_q": "takes a token to its queries",
-    "W_k": "takes a token to its keys",
-    "W_v": "takes a token to its values",
-    "W_o": "takes the heads' results back",
-}
 LETTERS = (Setting(), Setting(d="m", n="t"), Setting(b="s", widths=("c", "c", "c")),
             Setting(b="a", d="w", n="l", widths=("p", "p", "p")))  # fmt: skip
 
@@ -135,7 +122,7 @@ def einsum(on: Setting, line: str, spec: str = "") -> str:
 def make(seed: int | None) -> BankExercise:
     """The printed exercise, or the variant of a seed."""
     if seed is None:
-        return _exercise(None, Setting(), _DOCUMENT, ("time", "reading"), {}, ("printed",))
+        return _exercise(None, Setting(), words_of("decoding")["printed"], ("time", "reading"), {}, ("printed",))
     draw = random.Random(f"{NAME}:{seed}")
     shape = spread(seed, kind=("mqa", "gqa", "mha"), blanks=_TRIPLES, letters=LETTERS, costs=_COSTS)
     on = replace(shape["letters"], kind=shape["kind"])

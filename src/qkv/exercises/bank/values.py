@@ -10,31 +10,8 @@ from ..record import Given, Structure
 from .family import BankExercise, built, letters, question, spread, words_of
 
 NAME = "values"
-_LISTING = """\
-class Block(nn.Module):
-    def __init__(self, {width}, {heads}):
-        super().__init__()
-        self.{heads} = {heads}
-        self.{q} = nn.Linear({width}, {width})
-        self.{k} = nn.Linear({width}, {width})
-        self.{v} = nn.Linear({width}, {width})
-        self.{o} = nn.Linear({width}, {width})
-
-    def forward(self, x):
-        # x       [b, n, {width}]
-        b, n, _ = x.shape
-        q = self.{q}(x).view(b, n, {heads}, {width} // {heads}).transpose(1, 2)
-        k = self.{k}(x).view(b, n, {heads}, {width} // {heads}).transpose(1, 2)
-        v = self.{v}(x).view(b, n, {heads}, {width} // {heads}).transpose(1, 2)
-        scores = q @ k.transpose(-2, -1) / math.sqrt({width} // {heads})
-        {output} = torch.softmax(scores, dim=-1) @ v
-        {output} = {output}.transpose(1, 2).reshape(b, n, {width})
-        return x + self.{o}({output})"""
-_NAMES = (
-    {"width": "d", "heads": "h", "q": "W_q", "k": "W_k", "v": "W_v", "o": "W_o", "output": "out"},
-    {"width": "d_model", "heads": "n_heads", "q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj", "output": "o"},
-    {"width": "embed_dim", "heads": "num_heads", "q": "query", "k": "key", "v": "value", "o": "proj", "output": "y"},
-)
+_WORDS = words_of("values")
+_NAMES: list[dict[str, str]] = _WORDS["names"]
 _ASKED = (("changes",), ("changes", "value_shape", "parameters"), ("value_shape", "output_shape", "score_shape"),
           ("changes", "output_shape"), ("value_shape", "score_shape", "parameters"))  # fmt: skip
 
@@ -54,7 +31,7 @@ def _exercise(seed: int | None, shape: Mapping[str, Any], draw: random.Random) -
     names, factor = shape["names"], shape["factor"]
     width, heads = names["width"], names["heads"]
     size = shape.get("size", 512)
-    listing = _LISTING.format(**names)
+    listing = _WORDS["code"]["listing"].format(**names)
     wider = (Given(symbol=names["v"], role="value_width", value=f"{factor} {width}"),)
     numbers = (Given(symbol=width, role="width", value=size), Given(role="value_width", value=factor * size))
     asked = {
@@ -70,7 +47,7 @@ def _exercise(seed: int | None, shape: Mapping[str, Any], draw: random.Random) -
             "size": size}  # fmt: skip
     sizes = [Given(symbol=width, role="width"), Given(symbol=heads, role="heads")]
     return built(
-        NAME, seed, words_of("values"), questions,
+        NAME, seed, _WORDS, questions,
         givens=[Given(role="listing", value=listing), *sizes],
         data=data,
         structure=Structure(residual=True, biases=False, variant="mha"),
