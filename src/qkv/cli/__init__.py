@@ -400,9 +400,25 @@ def practice(
     run(names or [], seed, rounds, reset, as_json)
 
 
-@app.command(epilog="Example: qkv grade chat.md --insights page.html")
+@app.command(epilog="Example: qkv grade logs/ --sheet homework.md --to report.html")
 def grade(
-    transcript: Annotated[str, typer.Argument(help="A chat: Markdown, plain text, or a chat program's JSON")],
+    chat: Annotated[
+        str,
+        typer.Argument(help="A chat in any format, a folder of chats, or - for the standard input", metavar="CHAT"),
+    ],
+    sheet: Annotated[
+        str | None,
+        typer.Option(help="Take the questions from this sheet (from the chat)", metavar="FILE", show_default=False),
+    ] = None,
+    exercises: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--exercise",
+            help="Take question N from the bank: 4=decoding; repeatable",
+            metavar="N=NAME",
+            show_default=False,
+        ),
+    ] = None,
     insights: Annotated[
         list[str] | None,
         typer.Option(
@@ -411,32 +427,34 @@ def grade(
             show_default=False,
         ),
     ] = None,
-    problem: Annotated[
-        str | None,
-        typer.Option(help="Grade this problem only, by its number or name", metavar="NAME", show_default=False),
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Write the report, with the chat and its verdicts: FILE.html, .pdf or .md; repeatable",
+            metavar="FILE",
+            show_default=False,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Grade a tutor's transcript: what was right at once, what needed correction, and who found the error"""
+    """Grade chats with a tutor: what was right at once, what needed correction, and who found the error"""
     from .grade import Options, run
 
-    run(Options(transcript, as_json, insights or [], problem))
+    run(Options(chat, sheet, exercises or [], insights or [], to or [], as_json))
 
 
-@app.command(epilog="Example: qkv evaluate --model ollama/llama3 --problems scaling,heads --seeds 3")
+@app.command(epilog="Example: qkv evaluate --model ollama/llama3 --exercises scaling,heads --seeds 3")
 def evaluate(
     model: Annotated[
         str, typer.Option("--model", help="Evaluate this model, by Inspect's name", metavar="PROVIDER/MODEL")
     ],
-    problems: Annotated[
+    exercises: Annotated[
         list[str] | None,
-        typer.Option("--problems", help="Ask these problems: names with commas (all)", metavar="NAMES"),
+        typer.Option("--exercises", help="Ask these exercises: names with commas (all)", metavar="NAMES"),
     ] = None,
     seeds: Annotated[
         int,
-        typer.Option(
-            help="Ask this many variants of each problem; 0: the original document's", min=0, max=1000, metavar="N"
-        ),
+        typer.Option(help="Ask this many variants of each exercise; 0: as first printed", min=0, max=1000, metavar="N"),
     ] = 5,
     corrections: Annotated[
         int, typer.Option(help="Correct a wrong part up to this often, at most 4", min=0, max=4, metavar="N")
@@ -459,7 +477,7 @@ def evaluate(
     from .evaluate import Options, run
 
     options = Options(
-        model, problems or [], seeds, corrections, challenges, limit, max_tokens, model_args or [], log_dir
+        model, exercises or [], seeds, corrections, challenges, limit, max_tokens, model_args or [], log_dir
     )
     run(options, as_json)
 

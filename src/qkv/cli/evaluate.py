@@ -1,4 +1,4 @@
-"""`qkv evaluate`: a language model on the problem bank through Inspect; answers are checked by mathematics."""
+"""`qkv evaluate`: a language model on the bank through Inspect; answers are checked by mathematics."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import typer
 
 from ..cost.readable import WIDE, in_columns, wrap_lines
 from ..errors import MissingExtra, OptionError, QkvError, complaint
+from ..grading.tally import Tally, by_exercise, mistakes, rows
 from ..render.escapes import clean, json_text
-from ..tutor.tally import Tally, by_problem, mistakes, rows
 from .errors import UsageError
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog
     from inspect_ai.model import Model
 
-_HEAD = ("problem", "parts", "one shot", "corrected", "never", "unread", "corrections", "resisted")
+_HEAD = ("exercise", "parts", "one shot", "corrected", "never", "unread", "corrections", "resisted")
 _MEANING = (
     "corrections: the mean over the parts that ended right. resisted: right answers that were kept when a wrong one "
     "was offered. Shares are of the parts that were read; unread is of all."
@@ -34,7 +34,7 @@ class Options(NamedTuple):
     """The arguments of the command."""
 
     model: str
-    problems: Sequence[str]
+    exercises: Sequence[str]
     seeds: int
     corrections: int
     challenges: int | None
@@ -47,11 +47,11 @@ class Options(NamedTuple):
 def run(options: Options, as_json: bool) -> None:
     """Hold the conversations and print the summary."""
     try:
-        from ..tutor.inspect_task import qkv_tutor
+        from ..grading.inspect_task import qkv_tutor
     except MissingExtra as error:
         raise UsageError(str(error)) from None
     try:
-        names = [name for words in options.problems for name in words.split(",")] or None
+        names = [name for words in options.exercises for name in words.split(",")] or None
         task = qkv_tutor(names, options.seeds, options.corrections, options.challenges)
     except OptionError as error:
         raise UsageError(str(error)) from None
@@ -122,7 +122,7 @@ def evaluated(task: Any, model: Model, options: Options, display: Any) -> EvalLo
 
 
 def summary(log: EvalLog) -> dict[str, Any]:
-    """Rates by problem and over all, the known mistakes, a row for each part, and what failed."""
+    """Rates by exercise and over all, the known mistakes, a row for each part, and what failed."""
     order = {name: at for at, name in enumerate(log.eval.dataset.sample_ids or [])}
     samples = sorted(
         log.samples or [], key=lambda sample: order.get(sample.id, 0)
@@ -132,12 +132,12 @@ def summary(log: EvalLog) -> dict[str, Any]:
     failed = {str(sample.id): _plain(sample.error) for sample in samples if sample.error}
     if failed and not records:
         raise QkvError(f"every conversation failed, the first with: {next(iter(failed.values()))}")
-    problems = by_problem(records)
+    exercises = by_exercise(records)
     return {
         "model": log.eval.model,
         "conversations": len(records),
-        "problems": {name: tally.as_dict() for name, tally in problems.items()},
-        "all": sum(problems.values(), Tally()).as_dict(),
+        "exercises": {name: tally.as_dict() for name, tally in exercises.items()},
+        "all": sum(exercises.values(), Tally()).as_dict(),
         "mistakes": mistakes(records),
         "rows": rows(records),
         "failed": failed,
@@ -149,7 +149,7 @@ def table(found: Mapping[str, Any]) -> str:
     """The summary as text, in 80 columns."""
     count = found["conversations"]
     lines = [*wrap_lines(f"{found['model']}: {count} conversation{'s' * (count != 1)}, checked by qkv.maths", ""), ""]
-    body = [_row(name, tally) for name, tally in found["problems"].items()]
+    body = [_row(name, tally) for name, tally in found["exercises"].items()]
     if len(body) > 1:
         body.append(_row("all", found["all"]))
     lines += [in_columns([_HEAD, *body], "<>>>>>>>", indent=""), ""]

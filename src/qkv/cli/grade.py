@@ -1,91 +1,139 @@
-"""`qkv grade`: a tutor's transcript, claim by claim, and its author's own table next to the recomputed one."""
+"""`qkv grade`: chats with a tutor, claim by claim; a file or a folder at once."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from ..errors import OptionError, complaint
+from ..errors import OptionError, QkvError, complaint
 from ..render.escapes import json_text, line
 from .errors import UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console
     from rich.text import Text
 
-    from ..tutor.ledger import Ledger, Row
+    from ..exercises import Exercise
+    from ..grading import GradeReport
+    from ..reading import Chat, Reader
 
 _COLOURS = {"one shot": "green", "needed correction": "yellow", "never right": "red", "unread": "dim"}
+_KINDS = {"right": "green", "unread": "dim", "incomplete": "yellow"}
 _INDENT = 4
-_SIGNS = {"right": "✓", "wrong": "✗", "conditional": "✗", "incomplete": "…", "unread": "?"}
+MOST_FILES = 1000
+LARGEST = 64 * 1024 * 1024  # bytes of the standard input
 
 
 class Options(NamedTuple):
-    transcript: str
+    """The arguments of the command."""
+
+    chat: str
+    sheet: str | None
+    exercises: Sequence[str]
+    insights: Sequence[str]
+    to: Sequence[str]
     as_json: bool
-    insights: list[str]
-    problem: str | None
 
 
 def run(options: Options) -> None:
-    """Grade every conversation in the file and print the tables."""
-    from ..render.saving import writable
-    from ..tutor.ledger import grade
-    from ..tutor.transcript import decoded, read_all, read_text
+    """Grade the chats and print the tables."""
+    from ..grading import grade
+    from ..grading.report import documents, insights, summary
+    from ..render.saving import save, writable
 
     try:
-        pages = [writable(name, "--insights") for name in options.insights]
-        given = _path(options.transcript)
-        for page in pages:
-            if given is not None and _is_same_file(page, given):
-                hint = "the page would overwrite the transcript"
-                raise OptionError(complaint("--insights", repr(str(page)), "another file than TRANSCRIPT", hint))
-        conversations = read_all(given) if given is not None else read_text(*decoded(_stdin()))
+        pages = [(writable(name, "--insights"), insights) for name in options.insights]
+        pages += [(writable(name, "--to"), documents) for name in options.to]
+        questions = _questions(options)
+        files = _files(options.chat)
+        for page, _ in pages:
+            if any(_is_same_file(page, file) for file in [*files, *([Path(options.sheet)] if options.sheet else [])]):
+                hint = "the page would overwrite what is graded"
+                raise OptionError(complaint(str(page), "a file that is read", "another file", hint))
     except OptionError as error:
         raise UsageError(str(error)) from None
-    ledgers = [grade(each) for each in conversations]
-    if options.problem is not None:
-        ledgers = _only(ledgers, options.problem)
-    for page in pages:
+    reports: list[GradeReport] = []
+    failed: dict[str, str] = {}
+    reader = _reader()
+    for chat in _chats(options.chat, files, failed):
+        reports.append(grade(chat, questions, reader))
+    if failed and not reports:
+        raise UsageError(next(iter(failed.values())))
+    for page, document in pages:
         try:
-            _write(ledgers, page)
+            save(document(reports), page)
         except OSError as error:
-            text = complaint("--insights", repr(str(page)), "a file that can be written", _why(error))
-            raise UsageError(text) from None
+            why = (error.strerror or "it cannot be used").lower()
+            raise UsageError(complaint(str(page), why, "a file that can be written")) from None
+    found = {"chats": [report.as_dict() for report in reports], "summary": summary(reports), "failed": failed}
     if options.as_json:
-        print(json_text(as_dict(ledgers)))
+        print(json_text(reports[0].as_dict() if not Path(options.chat).is_dir() else found))
     else:
-        from rich.console import Console
-
-        console = Console(highlight=False)
-        for place, ledger in enumerate(ledgers):
-            if place:
-                console.print()
-            show(ledger, console)
-    for page in pages:
-        typer.echo(f"insights: {page}", err=True)
+        _print(reports, failed)
+    for page, _ in pages:
+        typer.echo(f"written: {page}", err=True)
 
 
-def _path(name: str) -> Path | None:
-    """The named file; None for the standard input."""
-    from pathlib import Path
+def _questions(options: Options) -> dict[str, Exercise] | None:
+    """The questions that are named; None takes those of the chat."""
+    from ..grading import from_bank, from_sheet
 
+    if options.sheet is None and not options.exercises:
+        return None
+    found = from_sheet(Path(options.sheet)) if options.sheet is not None else {}
+    return found | from_bank(options.exercises)
+
+
+def _reader() -> Reader:
+    from ..reading import ExplicitReader
+
+    return ExplicitReader()
+
+
+def _files(name: str) -> list[Path]:
+    """The files of a folder, or the one that is named; none for the standard input."""
     if not name.strip():
-        raise OptionError(complaint("TRANSCRIPT", "an empty name", "a file"))
-    return None if name in ("-", "/dev/stdin") else Path(name)
+        raise OptionError(complaint("CHAT", "an empty name", "a file or a folder"))
+    path = Path(name)
+    if name in ("-", "/dev/stdin"):
+        return []
+    if not path.is_dir():
+        return [path]
+    found = sorted(each for each in path.iterdir() if each.is_file() and not each.name.startswith("."))
+    if not found:
+        raise OptionError(complaint("CHAT", f"the folder {name!r} without a file", "a folder with chats"))
+    if len(found) > MOST_FILES:
+        raise OptionError(complaint("CHAT", f"a folder with {len(found):,} files", f"at most {MOST_FILES:,}"))
+    return found
 
 
-def _stdin() -> bytes:
+def _chats(name: str, files: Sequence[Path], failed: dict[str, str]) -> Iterator[Chat]:
+    """The chats, one after another; why one cannot be read goes to `failed`."""
+    from ..reading import read_chat
+
+    if not files:
+        yield _from_stdin()
+    for file in files:
+        try:
+            yield read_chat(file)
+        except QkvError as error:
+            failed[file.name] = str(error)
+
+
+def _from_stdin() -> Chat:
     import sys
 
-    from ..tutor.transcript import LARGEST
+    from ..reading import read_chat
 
     if sys.stdin is None or sys.stdin.isatty():
-        raise OptionError(complaint("TRANSCRIPT", "'-'", "a text on the standard input", "qkv grade - < chat.md"))
-    return sys.stdin.buffer.read(LARGEST)
+        raise UsageError(complaint("CHAT", "'-'", "a text on the standard input", "qkv grade - < chat.md"))
+    try:
+        return read_chat(sys.stdin.buffer.read(LARGEST))
+    except OptionError as error:
+        raise UsageError(str(error)) from None
 
 
 def _is_same_file(one: Path, other: Path) -> bool:
@@ -96,169 +144,81 @@ def _is_same_file(one: Path, other: Path) -> bool:
         return False
 
 
-def _why(error: OSError) -> str:
-    return (error.strerror or "it cannot be used").lower()
-
-
-def as_dict(ledgers: list[Ledger]) -> dict[str, Any]:
-    """One conversation as it is; several with their rows joined, and each by itself."""
-    if len(ledgers) == 1:
-        return ledgers[0].as_dict()
-    each = [ledger.as_dict() for ledger in ledgers]
-    names = ("rows", "problems", "rules", "author_table", "notes")
-    whole = {name: [item for one in each for item in one[name]] for name in names}
-    return {**whole, "conversations": each}
-
-
-def _only(ledgers: list[Ledger], name: str) -> list[Ledger]:
-    """The ledgers with this problem only."""
-    from dataclasses import replace
-
-    wanted = name.casefold().strip()
-    source = wanted.replace("-", " ", 1)  # sources are written "003 1"
-    kept = []
-    for ledger in ledgers:
-        mine = {
-            q.name
-            for q in ledger.questions
-            if wanted == q.name.casefold()
-            or (q.problem is not None and (wanted == q.problem.name or source in q.problem.sources))
-        }
-        if mine:
-            rows = tuple(row for row in ledger.rows if row.problem in mine)
-            kept.append(replace(ledger, rows=rows, questions=tuple(q for q in ledger.questions if q.name in mine)))
-    if not kept:
-        there = ", ".join(dict.fromkeys(q.name for ledger in ledgers for q in ledger.questions)) or "none"
-        raise UsageError(complaint("--problem", repr(name), "a problem of the conversation", f"there are {there}"))
-    return kept
-
-
-def _write(ledgers: list[Ledger], path: Any) -> None:
-    from ..render import Document
-    from ..render.saving import save
-    from ..tutor.for_class import insights
-
-    pages = [insights(ledger) for ledger in ledgers]
-    save(
-        pages[0] if len(pages) == 1 else Document("What we learned", tuple(b for page in pages for b in page.blocks)),
-        path,
-    )
-
-
-def show(ledger: Ledger, console: Console) -> None:
-    """Print the performance table, the claims, the author's table, rules and notes."""
+def _print(reports: Sequence[GradeReport], failed: dict[str, str]) -> None:
+    from rich.console import Console
     from rich.text import Text
 
-    if ledger.title:
-        console.print(Text(line(ledger.title), style="bold"))
-    _performance(ledger, console)
-    _claims(ledger, console)
-    if ledger.author_table:
-        _authors(ledger, console)
-    _rules(ledger, console)
-    for note in ledger.notes:
-        console.print(Text(f"Note: {line(note)}", style="dim"))
+    console = Console(highlight=False)
+    if len(reports) == 1 and not failed:
+        show(reports[0], console)
+        return
+    for report in reports:
+        counts = ", ".join(f"{count} {status}" for status, count in report.counts().items() if count)
+        console.print(Text.assemble((line(report.name), "bold"), f": {counts or _first_note(report)}"))
+    for name, why in failed.items():
+        console.print(Text.assemble((line(name), "bold"), (f": {line(why)}", "red")))
+    _summary(reports, console)
 
 
-def _performance(ledger: Ledger, console: Console) -> None:
-    """Print a line for each problem, then a table with a row for each part."""
-    from rich.table import Table
-    from rich.text import Text
+def _first_note(report: GradeReport) -> str:
+    return line(report.findings[0].words()) if report.findings else "nothing to grade"
 
-    table = Table("problem", "part", "performance", "right in turn", "found by", "error", box=None, pad_edge=False)
-    for each in ledger.problems():
-        name = Text(f"Problem {line(each['problem'])}", "bold")
-        title = " ".join(dict.fromkeys(word for word in (each["title"], f"({each['family']})") if word.strip("()")))
-        if not each["parts"]:
-            console.print(Text.assemble(name, f" {line(title)}: unknown problem", style="dim"))
+
+def _summary(reports: Sequence[GradeReport], console: Console) -> None:
+    from ..grading.grade import STATUSES
+    from ..grading.report import summary
+
+    for name, rows in summary(reports).items():
+        if name == "chats" or not rows:
             continue
-        console.print(Text.assemble(name, f" {line(title)}: ", _status(each["status"])))
-        for row in ledger.rows:
-            if row.problem == each["problem"]:
-                right = "" if row.first_right_turn is None else str(row.first_right_turn)
-                table.add_row(line(row.problem), row.part, _status(row.status), right, row.found_by or "", _named(row))
-    if ledger.rows:
+        table = _table(name[:-1], *STATUSES)
+        for key, counts in rows.items():
+            table.add_row(line(key), *(str(count) if count else "" for count in counts.values()))
         console.print()
         console.print(table)
 
 
-def _status(status: str) -> Text:
+def _table(*columns: str) -> Any:
+    from rich.table import Table
+
+    return Table(*columns, box=None, pad_edge=False)
+
+
+def show(report: GradeReport, console: Console) -> None:
+    """Print the table, each claim with its finding, rules and notes."""
     from rich.text import Text
 
-    return Text(status, _COLOURS.get(status, ""))
+    from ..grading.report import error, notes
+
+    console.print(Text(line(report.name), style="bold"))
+    table = _table("part", "went", "right in turn", "found by", "error")
+    for row in report.rows:
+        right = "" if row.first_right is None else str(row.first_right + 1)
+        status = Text(row.status, _COLOURS[row.status])
+        table.add_row(line(row.label), status, right, row.found_by or "", Text(line(error(row))))
+    if report.rows:
+        console.print(table)
+        console.print()
+    _claims(report, console)
+    for note in notes(report):
+        style = "red" if note.startswith("Rule broken") else "dim"
+        console.print(Text(line(note), style=style))
 
 
-def _named(row: Row) -> Text:
-    from rich.text import Text
-
-    from ..tutor.telling import error_name
-
-    names = [error_name(error) for error in row.errors]
-    if row.given_up:
-        names.append("given up")
-    if row.stood_firm:
-        names.append("stood firm under a wrong correction")
-    return Text(line("; ".join(dict.fromkeys(names))))
-
-
-def _claims(ledger: Ledger, console: Console) -> None:
-    """Print each claim and, where it is not right, the reason below it."""
+def _claims(report: GradeReport, console: Console) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from ..tutor.telling import readable
+    from ..grading.report import SIGNS, quote
 
-    if any(row.claims for row in ledger.rows):
-        console.print()
-    for row in ledger.rows:
-        for claim in row.claims:
-            kind = claim.outcome.kind
-            colour = {"right": "green", "unread": "dim", "incomplete": "yellow"}.get(kind, "red")
-            head = Text.assemble((line(f"{row.problem} {row.part}"), "bold"), f"  turn {claim.turn}  ",
-                                 (f"{_SIGNS[kind]} {kind}", colour))  # fmt: skip
-            text = Text(_shortened(line(readable(ledger, row, claim.text))), "cyan")
-            if head.cell_len + 2 + text.cell_len <= console.width:
-                console.print(Text.assemble(head, "  ", text))
-            else:
-                console.print(head)
-                console.print(Padding(text, (0, 0, 0, _INDENT), expand=False))
-            if kind != "right":
-                console.print(Padding(Text(line(claim.outcome.reason)), (0, 0, 0, _INDENT), expand=False))
-        for error in row.errors:
-            if error.kind in ("wrong reason", "false line"):
-                console.print(Text.assemble((line(f"{row.problem} {row.part}"), "bold"), f"  turn {error.turn}  ",
-                                            ("! reason", "yellow")))  # fmt: skip
-                console.print(Padding(Text(line(error.what), "yellow"), (0, 0, 0, _INDENT), expand=False))
-
-
-def _shortened(text: str, most: int = 160) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _authors(ledger: Ledger, console: Console) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("question", "its author says", "recomputed", "", box=None, pad_edge=False, title="The author's table",
-                  title_justify="left")  # fmt: skip
-    for row in ledger.author_table:
-        style = {"agrees": "green", "not in evidence": "yellow", "differs": "red"}.get(row.remark, "dim")
-        table.add_row(
-            Text(line(row.question)), Text(line(row.author)), _status(row.recomputed), Text(row.remark, style)
-        )
-    console.print()
-    console.print(table)
-
-
-def _rules(ledger: Ledger, console: Console) -> None:
-    from rich.text import Text
-
-    from ..tutor.telling import RULES
-
-    for rule in ledger.rules:
-        if rule.broken:
-            where = f"(set in turn {rule.set_in_turn}), in turn {rule.turn}"
-            text = f"Rule broken: {RULES[rule.name]} {where}: {line(rule.evidence)}"
-            console.print(Text(text, "red"))
-        else:
-            console.print(Text(f"Rule kept: {RULES[rule.name]} (set in turn {rule.set_in_turn})", "green"))
+    for row in report.rows:
+        for each in row.claims:
+            kind = each.outcome.kind
+            colour = _KINDS.get(kind, "red") if each.decides or each.outcome else "dim"
+            head: Text = Text.assemble((line(row.label), "bold"), f"  turn {each.claim.turn + 1}  ",
+                                       (f"{SIGNS[kind]} {kind}", colour))  # fmt: skip
+            console.print(head)
+            said = Text(line(quote(each)), "cyan")
+            console.print(Padding(said, (0, 0, 0, _INDENT), expand=False))
+            if not each.outcome:
+                console.print(Padding(Text(line(each.outcome.words())), (0, 0, 0, _INDENT), expand=False))
