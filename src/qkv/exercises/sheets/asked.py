@@ -12,7 +12,7 @@ from typing import Any
 
 from ..record import Span
 
-_GAP = r"[\s\-‐‑–]{0,12}"  # bounded, so that long blanks cost no time
+_GAP = r"\s{0,12}"  # bounded, so that long blanks cost no time
 _BLANKED = re.compile(r"```.*?(?:```|\Z)|<[^<>\n]{1,40}>", re.DOTALL)
 # Replacements keep the length of the text, so that every span is also a span of the text as it was written.
 _MARKS = (
@@ -23,6 +23,7 @@ _MARKS = (
     (re.compile(r"\\(?:left|right|big|Big|displaystyle|quad|qquad|,|;|!|:)(?![a-zA-Z])"), " "),
     (re.compile(r"\\(?:top|intercal)(?![a-zA-Z])"), "T"),
     (re.compile(r"[$*`]|\\(?=[a-zA-Z_%&#$])"), " "),
+    (re.compile(r"(?<=\w)[-‐‑–](?=\w)"), " "),
     (re.compile(r"[“”]"), '"'),
     (re.compile(r"[’‘]"), "'"),
 )

@@ -105,7 +105,7 @@ def read_question(text: str) -> Reading:
 
 
 def _read_tree(question: Question) -> Iterator[Reading]:
-    """The readings of a question's leaves, and of its own text where that asks for more."""
+    """The readings of a question's leaves, and of the question where its text asks for more."""
     if not question.parts:
         yield _read(question)
         return
