@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .chat import Chat, Turn
+from .chat import Chat, Turn, read_chat
 from .claims import AnswerClaim, Reader
+from .explicit import ExplicitReader
 
-__all__ = ["AnswerClaim", "Chat", "Reader", "Turn"]
+__all__ = ["AnswerClaim", "Chat", "ExplicitReader", "Reader", "Turn", "read_chat"]

@@ -1,0 +1,76 @@
+"""A turn as units in order: lines, displayed formulas, listings and rows of tables, each with its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .chat import Turn
+
+_DISPLAY = re.compile(
+    r"\\\[(?P<brackets>.*?)\\\]|\$\$(?P<dollars>.*?)\$\$|^[ ]*\[[ ]*\n(?P<bare>(?:(?!^[ ]*[\[\]][ ]*$)[^\n]*\n){1,30}?)[ ]*\][ ]*$"
+    r"|^[ ]*(?:```|~~~)[ ]*(?:math|latex|tex)[ ]*\n(?P<fenced>.*?)\n[ ]*(?:```|~~~)[ ]*$",
+    re.DOTALL | re.MULTILINE,
+)
+_FENCE = re.compile(r"^[ ]*(```|~~~)[^\n]*\n.*?(?:^[ ]*\1[ ]*$|\Z)", re.DOTALL | re.MULTILINE)
+_RULE = re.compile(r"\s*\|?[\s:|-]+\|[\s:|-]*")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A piece of a turn: `kind` is "line", "display", "code", "row" or "head" (the first row of a table)."""
+
+    turn: Turn
+    start: int
+    stop: int
+    text: str
+    kind: str = "line"
+    cells: tuple[str, ...] = ()
+
+    @property
+    def plain(self) -> str:
+        return self.text.strip()
+
+
+def units(turn: Turn) -> list[Unit]:
+    """The units of a turn; blank lines are none."""
+    text = turn.text
+    found: list[Unit] = []
+    done = 0
+    for start, stop, kind, inner in _blocks(text):
+        found += _lines(turn, done, start)
+        found.append(Unit(turn, start, stop, inner, kind))
+        done = stop
+    found += _lines(turn, done, len(text))
+    return found
+
+
+def _blocks(text: str) -> Iterator[tuple[int, int, str, str]]:
+    """Displayed formulas and listings, in order and apart."""
+    at = 0
+    displays, fences = _DISPLAY.search(text), _FENCE.search(text)
+    while displays or fences:
+        if displays and (not fences or displays.start() <= fences.start()):
+            inner = next((each for each in displays.groups() if each is not None), "")
+            if displays["bare"] is None or re.search(r"[\\^_=]", inner):
+                yield displays.start(), displays.end(), "display", " ".join(inner.split())
+            at = displays.end()
+        elif fences:
+            yield fences.start(), fences.end(), "code", fences.group()
+            at = fences.end()
+        displays, fences = _DISPLAY.search(text, at), _FENCE.search(text, at)
+
+
+def _lines(turn: Turn, start: int, stop: int) -> Iterator[Unit]:
+    table = False
+    for match in re.finditer(r"[^\n]*\S[^\n]*", turn.text[start:stop]):
+        line, begin = match.group(), start + match.start()
+        if line.count("|") > 1 and line.strip().startswith("|"):
+            if not _RULE.fullmatch(line):
+                cells = tuple(cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|")))
+                yield Unit(turn, begin, begin + len(line), line, "row" if table else "head", cells)
+            table = True
+        else:
+            table = False
+            yield Unit(turn, begin, begin + len(line), line)
