@@ -154,6 +154,8 @@ def judged(parts: Sequence[Solved], wanted: Sequence[Mapping[str, Any]], relativ
             same = [part for part in parts if label and plain_label(part.asked.label).endswith(label)]
             chosen = same or (list(parts[place : place + 1]) if len(parts) == len(wanted) else list(parts))
         answers = [part.answer for part in chosen if part.answer is not None]
+        if len(answers) > 1:  # several parts may state together what the key holds as one
+            answers.append(Answer(value=[answer.value for answer in answers]))
         if not chosen:
             yield "not understood"
         elif not answers:

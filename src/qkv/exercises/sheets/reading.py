@@ -30,6 +30,7 @@ _REFERENCE = re.compile(
     r"|llama|version|layer|token|position|key|query|head|row|entry|degree)\.?\s*\(?$",
     re.IGNORECASE,
 )  # fmt: skip
+_LETTERS = {"n": "length", "T": "length", "b": "batch", "B": "batch", "d": "width", "d_h": "head_width"}
 _OPTION = re.compile(r"^[ \t]*(?:[-*•]\s*)?\(?([A-Ha-h])[).:]\s+(\S.*)$", re.MULTILINE)
 _GIVEN_AS = {"temperature": "temperature", "window": "window", "sliding": "window", "shared": "shared_experts",
              "random": "feature_count"}  # fmt: skip
@@ -169,6 +170,8 @@ def _read(question: Question) -> Reading:
     more = (*_torn_sizes(givens, whole), *_shapes(givens, whole), *_inline(asks, givens, text))
     if any(given.role == "degree" for given in more):
         says.structure.setdefault("similarity", "polynomial")
+    sized = any(quantities()[each.quantity]["module"] in ("sizes", "machines") for each in asks.wanted)
+    givens = _with_usual_letters(givens) if sized else givens
     base = _base((*(given for given in givens if given.of != "change"), *more))
     options = tuple(Option(label=each.label, text=each.text) for each in question.options)
     base, assumed = _centred(base)
@@ -237,6 +240,18 @@ def _base(givens: Any) -> tuple[Given, ...]:
         if not own and not same:
             kept.append(given)
     return tuple(kept)
+
+
+def _with_usual_letters(givens: Sequence[Given]) -> list[Given]:
+    """Sizes that only a letter names, by what the letter stands for as a rule: n tokens, a batch of b, width d."""
+    roles = {given.role for given in givens}
+    found: list[Given] = []
+    for given in givens:
+        role = _LETTERS.get(given.symbol, "") if given.role == "other" else ""
+        free = role and role not in roles and not shape_of(given.value)
+        found.append(given.model_copy(update={"role": role}) if free else given)
+        roles |= {role} if free else set()
+    return found
 
 
 def _torn_sizes(givens: Sequence[Given], text: str) -> Iterator[Given]:
@@ -438,7 +453,9 @@ def _row(wanted: Wanted, exercise: Exercise) -> int | None:
 def _certainty(asks: AskedFor, givens: Sequence[Given], question: Question, says: Settled) -> float:
     """How certain it is that nothing was overlooked that changes a figure."""
     text = question.text
-    known: list[Span] = [each.span for each in givens if each.span is not None] + says.spans
+    known = [each.span for each in givens if each.span is not None and each.role != "other"] + says.spans
+    if not any(quantities()[wanted.quantity]["module"] in ("sizes", "machines") for wanted in asks.wanted):
+        known += [each.span for each in givens if each.span is not None]
     known += [wanted.span for wanted in asks.wanted]
     values = {str(given.value) for given in givens if given.value is not None}
     certain = 1.0
