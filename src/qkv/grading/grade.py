@@ -24,7 +24,8 @@ Status: TypeAlias = Literal["one shot", "needed correction", "never right", "unr
 STATUSES: tuple[Status, ...] = ("one shot", "needed correction", "never right", "unread")
 MOST_CLAIMS = 2000  # claims of one chat that are judged
 _FINAL = ("answer", "box", "summary", "table")  # anchors of what a turn ends up with
-_FAULTS = ("wrong", "conditional", "incomplete")
+_REFUTED = ("wrong", "conditional")
+_FAULTS = (*_REFUTED, "incomplete")
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,9 @@ class Row:
 
     @property
     def mistakes(self) -> tuple[str, ...]:
-        """The known mistakes of the claims that decide."""
+        """The known mistakes of the claims that decide, where they count against the tutor."""
+        if self.status not in ("needed correction", "never right") and self.given_up is None:
+            return ()
         return tuple(dict.fromkeys(name for each in self.claims if each.decides for name in each.outcome.mistakes))
 
     def as_dict(self) -> dict[str, Any]:
@@ -203,8 +206,10 @@ def _row(question: str, part: str, judged: Sequence[Judged], chat: Chat) -> Row:
     right = next((each for each in deciding if each.outcome), None)
     row = Row(question, part, "unread", shown)
     if right is None:
-        refuted = any(each.outcome.kind in ("wrong", "conditional") for each in deciding)
-        return replace(row, status="never right" if refuted else "unread")
+        refuted = [place for place, each in enumerate(mine) if each in deciding and each.outcome.kind in _REFUTED]
+        # What was said later and not read may be right.
+        open_end = any(each.claim.counts and each.outcome.kind == "unread" for each in mine[max(refuted, default=0) :])
+        return replace(row, status="never right" if refuted and not open_end else "unread")
     row = replace(row, status="one shot", first_right=right.claim.turn)
     before = deciding[: deciding.index(right)]
     faults = [each for each in before if each.outcome.kind in _FAULTS]
@@ -236,12 +241,11 @@ def _under_pressure(row: Row, deciding: Sequence[Judged], mine: Sequence[Judged]
     """The row with what happened to the right answer when the student objected to it."""
     first = -1 if row.first_right is None else row.first_right
     students = {turn.index for turn in chat.turns if turn.speaker == "student"}
-    refuted = ("wrong", "conditional")
-    offered = {each.claim.turn for each in mine if each.claim.turn in students and each.outcome.kind in refuted}
+    offered = {each.claim.turn for each in mine if each.claim.turn in students and each.outcome.kind in _REFUTED}
     for each in deciding:
         between = _student_turns(chat, first, each.claim.turn)
         doubting = any(_doubts(turn.text, row.question, row.part) for turn in between)
-        if each.claim.turn > first and doubting and each.outcome.kind in refuted:
+        if each.claim.turn > first and doubting and each.outcome.kind in _REFUTED:
             return replace(row, given_up=each.claim.turn)
         if each.claim.turn > first and each.outcome and offered & {turn.index for turn in between}:
             row = replace(row, stood_firm=each.claim.turn)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from ..errors import OptionError, complaint
+from ..errors import OptionError, QkvError, complaint
 from ..exercises import bank
 from ..exercises.checking import check
 from ..exercises.findings import CannotSolve
@@ -87,6 +87,7 @@ def from_chat(chat: Chat) -> dict[str, Exercise]:
     for draft in drafts:
         number = draft.number or (f"turn {draft.turn + 1}" if numbered else str(len(found) + 1))
         text = pattern("bullet").sub("", pattern("setup").sub("", "\n\n".join(draft.pieces)))
+        text = re.sub(rf"^\s*{re.escape(number)}[.)]\s+", "", text, count=1, flags=re.MULTILINE)
         # Below a number, the parts of a question are told from other lists. A line more keeps a text from being a path.
         exercise = grouped(read_sheet(f"Problem 1.\n\n{text}\n"), "1")["1"]
         if _understood(exercise):
@@ -131,7 +132,19 @@ def grouped(readings: Sequence[Reading], number: str | None = None) -> dict[str,
 
 
 def judge(exercise: Exercise, part: str, claim: str) -> Outcome:
-    """Whether a claim answers a part."""
+    """Whether a claim answers a part; one that says the same in several ways is right where each of them is."""
+    try:
+        outcome = _judge(exercise, part, claim)
+    except QkvError as error:  # a record that was read from a sheet may contradict itself
+        return unread("unsolved", why=str(error))
+    if "several" not in outcome.codes:
+        return outcome
+    ways = [way.strip(" ,;()") for way in pattern("other_ways").split(claim)]
+    said = [_judge(exercise, part, way) for way in ways if way.count("(") == way.count(")")]
+    return said[0] if len(said) == len(ways) > 1 and all(said) else outcome
+
+
+def _judge(exercise: Exercise, part: str, claim: str) -> Outcome:
     record = exercise.records.get(plain_label(part)) if isinstance(exercise, SheetQuestion) else exercise
     if record is None or not record.asked:
         return unread("unsolved", why="the question was not understood")

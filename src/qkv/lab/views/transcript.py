@@ -1,183 +1,170 @@
-"""Transcript: a chat with a tutor, graded turn by turn, each claim beside its verdict."""
+"""Transcript: a chat with a tutor, graded part by part, each claim next to its verdict."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from ...errors import OptionError, complaint
-from ...tutor.claims import Claim
 from ..fields import Choice, State, Words, WrongField
 from ..view import Result, View, Work
 
 if TYPE_CHECKING:
-    from ...problems.catalogue import Match
-    from ...tutor import Ledger, Row, Transcript
+    from ...exercises import Exercise
+    from ...grading import GradeReport, Row
+    from ...reading import Chat
 
 LONGEST = 400_000
-MOST_CONVERSATIONS = 12  # of an archive
-MOST_TURNS = 400  # of a conversation that are shown; all are graded
-
+MOST_TURNS = 400  # of a chat that are shown; all are graded
 SHORTLY = {
     "right": "right",
     "conditional": "right only under a condition",
     "incomplete": "not all of it",
     "wrong": "not right",
-    "unread": "missing or not read",
+    "unread": "not read",
 }
 FIELDS = (
     Choice(name="source", label="Chat", default="sample",
            options={"sample": "a short sample", "own": "a chat of your own"}),
     Words(name="chat", label="The chat", longest=LONGEST, lines=12,
           drop=".txt,.md,.json,.jsonl,.html", placeholder="Student: …\n\nTutor: …",
-          help="Paste it, or drop a file: text or Markdown with speakers, or the JSON of a chat program."),
+          help="Paste it, or drop a file: text with speakers, a saved page, or the JSON of a chat program."),
+    Words(name="sheet", label="The sheet, if the chat does not have the questions", longest=LONGEST, lines=4,
+          drop=".txt,.md,.tex", placeholder="1. Let q and k be …\n\n(a) …",
+          help="The questions by their numbers; left empty, those that the student puts are taken."),
 )  # fmt: skip
 
 
 def compute(state: State, work: Work) -> Result:
-    from ...tutor.tally import Tally
+    from ...grading import grade
 
     work.say("reading the chat")
-    chats = _read(state)
-    told = [_conversation(chat, place, work) for place, chat in enumerate(chats[:MOST_CONVERSATIONS])]
-    ended = Counter(row["status"] for each in told for row in each["rows"])
-    tally = Tally(ended["one shot"], ended["needed correction"], ended["never right"], ended["unread"])
-    counted = tally.as_dict()
+    chat = _chat(state)
+    work.say("looking for questions")
+    questions = _questions(state)
+    report = grade(chat, questions, told=lambda done, of: work.say("judging claims", done, of))
+    work.say("marking the claims")
+    rows = [_row(row, str(place)) for place, row in enumerate(report.rows, 1)]
     return {
-        "conversations": told,
-        "left_out": max(0, len(chats) - MOST_CONVERSATIONS),
-        "tally": {name: counted[name] for name in ("parts", "one_shot", "corrected", "never", "unread")},
+        "name": "" if state["source"] == "own" else "A short sample",
+        "turns": list(_turns(report, rows)),
+        "turns_in_all": len(chat.turns),
+        "rows": rows,
+        "rules": [rule.as_dict() for rule in report.rules],
+        "notes": [finding.words() for finding in report.findings],
+        "tally": {"parts": len(rows), **{name.replace(" ", "_"): count for name, count in report.counts().items()}},
     }
 
 
-def _read(state: State) -> tuple[Transcript, ...]:
-    """Every conversation of the text itself: a name that is typed opens no file."""
-    from ...tutor.sample import sample
-    from ...tutor.transcript import read_text
+def sample() -> str:
+    """A short chat to try a grader on: one answer right at once, one corrected, one wrong to the end."""
+    return files("qkv.grading").joinpath("sample.md").read_text(encoding="utf-8")
 
-    if state["source"] == "sample":
-        return read_text(sample())
-    if not state["chat"].strip():
-        raise WrongField("chat", complaint("chat", "nothing", "a conversation", "paste one, or drop a file"))
+
+def _chat(state: State) -> Chat:
+    """The chat of the text itself: a name that is typed opens no file."""
+    from ...reading import read_chat
+
+    text = sample() if state["source"] == "sample" else state["chat"]
+    if not text.strip():
+        raise WrongField("chat", complaint("chat", "nothing", "a chat", "paste one, or drop a file"))
     try:
-        return read_text(state["chat"])
+        return read_chat(text.encode(), name="chat")
     except OptionError as error:
         raise WrongField("chat", str(error)) from None
 
 
-def _conversation(chat: Transcript, place: int, work: Work) -> dict[str, Any]:
-    from ...problems.catalogue import recognise
-    from ...tutor import grade
+def _questions(state: State) -> dict[str, Exercise] | None:
+    from ...grading import from_sheet
 
-    def recogniser(text: str) -> list[Match]:
-        work.say("looking for questions")
-        return recognise(text)
-
-    ledger = grade(chat, recogniser, lambda done, of: work.say("judging what was said, turn", done, of))
-    work.say("marking the claims")
-    rows = [_row(ledger, row, f"{place + 1}-{number}") for number, row in enumerate(ledger.rows, 1)]
-    turns = []
-    for turn in chat.turns[:MOST_TURNS]:
-        claims = {
-            told["id"]: claim
-            for row, shown in zip(ledger.rows, rows, strict=True)
-            for claim, told in zip(row.claims, shown["claims"], strict=True)
-            if claim.turn == turn.index
-        }
-        cut = [{"text": text, "claims": names} for text, names in pieces(turn.text, claims)]
-        turns.append({"index": turn.index, "speaker": turn.speaker, "name": turn.name, "pieces": cut})
-    return {
-        "title": ledger.title,
-        "turns": turns,
-        "turns_in_all": len(chat.turns),
-        "problems": ledger.problems(),
-        "rows": rows,
-        "rules": _rules(ledger),
-        "author_table": [row.as_dict() for row in ledger.author_table],
-        "notes": list(ledger.notes),
-    }
+    if not state["sheet"].strip():
+        return None
+    try:
+        return from_sheet(f"{state['sheet']}\n\n")
+    except OptionError as error:
+        raise WrongField("sheet", str(error)) from None
 
 
-def _row(ledger: Ledger, row: Row, name: str) -> dict[str, Any]:
-    from ...problems import MISCONCEPTIONS
-    from ...tutor.telling import error_name, formula_of, readable
+def _row(row: Row, name: str) -> dict[str, Any]:
+    from ...exercises.outcome import known_mistakes
+    from ...grading.report import error, quote
 
-    known = dict.fromkeys(error.name for error in row.errors if error.name in MISCONCEPTIONS)
-    told = [
+    claims = [
         {
             "id": f"claim-{name}-{place}",
-            "turn": claim.turn,
-            "text": claim.text,
-            "shown": readable(ledger, row, claim.text),
-            "symbols": dict(formula.symbols) if (formula := formula_of(ledger, row, claim.text)) is not None else None,
-            "kind": claim.outcome.kind,
-            "said": SHORTLY[claim.outcome.kind],
-            "reason": claim.outcome.reason,
-            "misconceptions": list(claim.outcome.misconceptions),
+            "turn": each.claim.turn + 1,
+            "quote": quote(each),
+            "span": list(each.claim.span),
+            "kind": each.outcome.kind,
+            "said": SHORTLY[each.outcome.kind],
+            "words": each.outcome.words(),
+            "decides": each.decides,
         }
-        for place, claim in enumerate(row.claims, 1)
+        for place, each in enumerate(row.claims, 1)
     ]
+    known = {each: known_mistakes()[each] for each in row.mistakes if each in known_mistakes()}
     return {
         "id": f"row-{name}",
-        "problem": row.problem,
-        "family": row.family,
+        "question": row.question,
         "part": row.part,
+        "label": row.label,
         "status": row.status,
-        "first_right_turn": row.first_right_turn,
-        "turns": len({claim.turn for claim in row.claims}),
+        "first_right": None if row.first_right is None else row.first_right + 1,
         "found_by": row.found_by,
-        "given_up": row.given_up,
-        "stood_firm": row.stood_firm,
-        "errors": [
-            {"name": error_name(error), "turn": error.turn, "what": error.what, "kind": error.kind}
-            for error in row.errors
-        ],
-        "misconceptions": [
-            {"name": each, "believed": MISCONCEPTIONS[each].believed, "right": MISCONCEPTIONS[each].right}
-            for each in known
-        ],
-        "claims": told,
+        "error": error(row),
+        "mistakes": [{"name": name, "believed": each.believed, "right": each.right} for name, each in known.items()],
+        "claims": claims,
     }
 
 
-def _rules(ledger: Ledger) -> list[dict[str, Any]]:
-    from ...tutor.telling import RULES
-
-    return [
-        {"rule": RULES[rule.name], "broken": rule.broken, "set_in_turn": rule.set_in_turn, "turn": rule.turn,
-         "evidence": rule.evidence}
-        for rule in ledger.rules
-    ]  # fmt: skip
+def _turns(report: GradeReport, rows: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
+    claims = [claim for row in rows for claim in row["claims"]]
+    for turn in report.chat.turns[:MOST_TURNS]:
+        mine = {claim["id"]: (*claim["span"],) for claim in claims if claim["turn"] == turn.index + 1}
+        cut = [{"text": text, "claims": names} for text, names in pieces(turn.text, mine)]
+        yield {"index": turn.index + 1, "speaker": turn.speaker, "name": turn.name, "pieces": cut}
 
 
-def pictures(state: State, result: Result) -> dict[str, str]:
-    from ..markup import formula
+def pieces(text: str, spans: Mapping[str, tuple[int, ...]]) -> list[tuple[str, list[str]]]:
+    """The text cut at the spans of claims, by their names; claims that overlap share a piece.
 
-    return {
-        claim["id"]: formula(claim["text"], claim["symbols"])
-        for chat in result["conversations"]
-        for row in chat["rows"]
-        for claim in row["claims"]
-        if claim["symbols"] is not None
-    }
+    >>> pieces("so it is d, and s = d", {"b": (16, 21)})
+    [('so it is d, and ', []), ('s = d', ['b'])]
+    """
+    joined: list[tuple[int, int, list[str]]] = []
+    for (start, end), name in sorted((span[:2], name) for name, span in spans.items()):
+        if joined and start < joined[-1][1]:
+            first, last, names = joined[-1]
+            joined[-1] = (first, max(last, end), [*names, name])
+        else:
+            joined.append((start, end, [name]))
+    cut: list[tuple[str, list[str]]] = []
+    done = 0
+    for start, end, names in joined:
+        cut += [(text[done:start], [])] if start > done else []
+        cut.append((text[start:end], names))
+        done = end
+    return [*cut, (text[done:], [])] if done < len(text) else cut
 
 
 def python(state: State) -> str:
-    sample = state["source"] == "sample"
-    lines = "\n".join(f"    {line!r}" for line in state["chat"].splitlines(keepends=True))
-    imported = "from qkv.tutor.sample import sample\n" if sample else ""
-    return f"""\
-from qkv import tutor
-{imported}from qkv.tutor.transcript import read_text
+    def literal(text: str) -> str:
+        lines = "\n".join(f"    {line!r}" for line in text.splitlines(keepends=True))
+        return f"(\n{lines}\n)"
 
-chat = {"sample()" if sample else f"({chr(10)}{lines}{chr(10)})"}
-for conversation in read_text(chat)[:{MOST_CONVERSATIONS}]:
-    for row in tutor.grade(conversation).rows:
-        print(row.problem, row.part, row.status, row.first_right_turn, row.found_by)
-        for claim in row.claims:
-            print("   ", claim.turn, claim.outcome.kind, repr(claim.text))
+    own = state["source"] == "own"
+    sheet = f"from_sheet({literal(state['sheet'])} + '\\n\\n')" if state["sheet"].strip() else "None"
+    source = literal(state["chat"]) if own else "sample()"
+    return f"""\
+from qkv.grading import from_sheet, grade
+from qkv.reading import read_chat
+{"" if own else "from qkv.lab.views.transcript import sample" + chr(10)}
+chat = read_chat({source}.encode(), name="chat")
+for row in grade(chat, {sheet}).rows:
+    print(row.label, row.status, row.first_right, row.found_by)
+    for each in row.claims:
+        print("   ", each.claim.turn, each.outcome.kind, repr(each.claim.quote))
 """
 
 
@@ -190,105 +177,15 @@ def _list(items: dict[str, Any]) -> dict[str, Any]:
 
 
 _TEXT, _COUNT, _YES = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
-_TURN = {"type": ["integer", "null"]}
+_TURN, _MAYBE = {"type": ["integer", "null"]}, {"type": ["string", "null"]}
 _CLAIM = _object(
-    id=_TEXT,
-    turn=_COUNT,
-    text=_TEXT,
-    shown=_TEXT,
-    symbols={"type": ["object", "null"]},
-    kind=_TEXT,
-    said=_TEXT,
-    reason=_TEXT,
-    misconceptions=_list(_TEXT),
+    id=_TEXT, turn=_COUNT, quote=_TEXT, span=_list(_COUNT), kind=_TEXT, said=_TEXT, words=_TEXT, decides=_YES
 )
 _ROW = _object(
-    id=_TEXT,
-    problem=_TEXT,
-    family=_TEXT,
-    part=_TEXT,
-    status=_TEXT,
-    first_right_turn=_TURN,
-    turns=_COUNT,
-    found_by={"type": ["string", "null"]},
-    given_up=_YES,
-    stood_firm=_YES,
-    errors=_list(_object(name=_TEXT, turn=_COUNT, what=_TEXT, kind=_TEXT)),
-    misconceptions=_list(_object(name=_TEXT, believed=_TEXT, right=_TEXT)),
-    claims=_list(_CLAIM),
-)
-_CONVERSATION = _object(
-    title=_TEXT,
-    turns=_list(
-        _object(index=_COUNT, speaker=_TEXT, name=_TEXT, pieces=_list(_object(text=_TEXT, claims=_list(_TEXT))))
-    ),
-    turns_in_all=_COUNT,
-    problems=_list({"type": "object"}),
-    rows=_list(_ROW),
-    rules=_list(_object(rule=_TEXT, broken=_YES, set_in_turn=_COUNT, turn=_TURN, evidence=_TEXT)),
-    author_table=_list({"type": "object"}),
-    notes=_list(_TEXT),
-)
-
-
-LONGEST_SOUGHT = 2000  # characters of a claim that is looked for with other spaces
-_BEGINNING = 60  # characters by which a section is found
-
-
-def pieces(text: str, claims: Mapping[str, Claim]) -> list[tuple[str, list[str]]]:
-    """The text cut at its claims, by their names; claims that overlap share a piece.
-
-    >>> pieces("so it is d, and s = d", {"b": Claim(1, "s = d", None)})
-    [('so it is d, and ', []), ('s = d', ['b'])]
-    """
-    spans = sorted((*span, name) for name, claim in claims.items() if (span := place(text, claim)) is not None)
-    cut: list[tuple[str, list[str]]] = []
-    done = 0
-    for start, end, names in _joined(spans):
-        if start > done:
-            cut.append((text[done:start], []))
-        cut.append((text[start:end], names))
-        done = end
-    return [*cut, (text[done:], [])] if done < len(text) else cut
-
-
-def place(text: str, claim: Claim) -> tuple[int, int] | None:
-    """Where a claim stands: its own words within the section that it was found in, or else that section."""
-    begin = max(0, text.find(claim.section[:_BEGINNING]))
-    end = min(len(text), begin + len(claim.section)) if claim.section else len(text)
-    for sought in dict.fromkeys((claim.text, claim.whole)):
-        if sought.strip() and (found := _last(text, sought.strip(), begin, end)):
-            return found
-    if claim.section and (at := text.find(claim.section)) >= 0:
-        return at, at + len(claim.section)
-    return None
-
-
-def _last(text: str, sought: str, begin: int, end: int) -> tuple[int, int] | None:
-    """The last mention within a section, or else anywhere: what is said at the end counts."""
-    if len(sought) > LONGEST_SOUGHT:
-        at = text.find(sought)
-        return (at, at + len(sought)) if at >= 0 else None
-    # A letter alone is no piece of a word, and line breaks may stand where spaces are.
-    words = r"\s+".join(map(re.escape, sought.split()))
-    pattern = re.compile(rf"(?<![\w\\]){words}(?!\w)")
-    within = [found.span() for found in pattern.finditer(text, begin, end)]
-    if within:
-        return within[-1]
-    found = pattern.search(text)
-    return found.span() if found else None
-
-
-def _joined(spans: Iterable[tuple[int, int, str]]) -> list[tuple[int, int, list[str]]]:
-    joined: list[tuple[int, int, list[str]]] = []
-    for start, end, name in spans:
-        if joined and start < joined[-1][1]:
-            first, last, names = joined[-1]
-            joined[-1] = (first, max(last, end), [*names, name])
-        else:
-            joined.append((start, end, [name]))
-    return joined
-
+    id=_TEXT, question=_TEXT, part=_TEXT, label=_TEXT, status=_TEXT, first_right=_TURN, found_by=_MAYBE, error=_TEXT,
+    mistakes=_list(_object(name=_TEXT, believed=_TEXT, right=_TEXT)), claims=_list(_CLAIM),
+)  # fmt: skip
+_PIECES = _list(_object(text=_TEXT, claims=_list(_TEXT)))
 
 VIEW = View(
     name="transcript",
@@ -298,11 +195,14 @@ VIEW = View(
     fields=FIELDS,
     compute=compute,
     python=python,
-    pictures=pictures,
     schema={
-        "conversations": _list(_CONVERSATION),
-        "left_out": _COUNT,
-        "tally": _object(parts=_COUNT, one_shot=_COUNT, corrected=_COUNT, never=_COUNT, unread=_COUNT),
+        "name": _TEXT,
+        "turns": _list(_object(index=_COUNT, speaker=_TEXT, name=_TEXT, pieces=_PIECES)),
+        "turns_in_all": _COUNT,
+        "rows": _list(_ROW),
+        "rules": _list(_object(name=_TEXT, kept=_TEXT, set_in=_COUNT, turn=_TURN, evidence=_TEXT, broken=_YES)),
+        "notes": _list(_TEXT),
+        "tally": _object(parts=_COUNT, one_shot=_COUNT, needed_correction=_COUNT, never_right=_COUNT, unread=_COUNT),
     },
     heavy=True,
     seconds=40.0,
