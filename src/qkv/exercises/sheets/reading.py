@@ -12,49 +12,18 @@ from ...documents import read_document
 from ..findings import Finding
 from ..record import Asked, Definition, Exercise, Given, Option, Span, Structure, shape_of
 from ..solving import Answer, Solution, Solved, quantities, solve
-from .arrays import read_array
-from .asked import AskedFor, Clause, Wanted, find_asked, row_number, sentences, table
+from .asked import AskedFor, Clause, Wanted, find_asked, row_number
 from .conventions import Settled, settled
+from .doubts import certainty, confidence
 from .givens import find_definitions, find_givens
 from .splitting import Choice, Question, split
+from .stated import centred, rules_of_thumb, shapes, torn_sizes, unnamed_numbers, with_usual_letters
 from .tasks import FENCED, Task, read_task
 
 THRESHOLD = 0.6  # tuned on tests/exercises/sheets/own
 LONGEST = 40_000  # characters of a question that are searched for what it asks
-# Quantities whose figure every number of the text may change.
-_ON_FIGURES = frozenset({"sizes", "machines", "attention", "gradients", "norms", "positions", "moments"})
 _WITH_ROWS = frozenset({"projections", "scores", "weights", "output", "heads_output", "linear_state"})
-_NUMBER = re.compile(r"(?<![\w.^_{\[(/-])\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?%?(?![\w^]*_)", re.IGNORECASE)
-_REFERENCE = re.compile(
-    r"\b(?:eq(?:uation)?s?|part|question|exercise|section|figure|fig|table|chapter|step|line|problem|page|lecture|gpt"
-    r"|llama|version|layer|token|position|key|query|head|row|entry|degree)\.?\s*\(?$",
-    re.IGNORECASE,
-)  # fmt: skip
-_LETTERS = {"n": "length", "T": "length", "b": "batch", "B": "batch", "d": "width", "d_h": "head_width"}
 _OPTION = re.compile(r"^[ \t]*(?:[-*•]\s*)?\(?([A-Ha-h])[).:]\s+(\S.*)$", re.MULTILINE)
-_GIVEN_AS = {"temperature": "temperature", "window": "window", "sliding": "window", "shared": "shared_experts",
-             "random": "feature_count"}  # fmt: skip
-_SIZE = r"(?:[A-Za-z]\w{0,8}|\d+)"
-_SHAPED = re.compile(
-    r"(?P<names>\b[A-Za-z](?:_?\w{1,3})?(?:(?:, | and |, and )[A-Za-z](?:_?\w{1,3})?)*)"
-    r"\s+(?:has|have|with|of|is|are)(?: the| a| of)*"
-    rf"\s+(?:shapes?|sizes?|dimensions?)\s*[\[(](?P<sizes>{_SIZE}(?:\s*,\s*{_SIZE})*)[\])]"
-    rf"|(?P<name>\b[A-Z](?:_\w{{1,3}})?)\s+is\s+an?\s+(?P<matrix>{_SIZE}\s*(?:×|x|by|\\times)\s*{_SIZE})\s+matrix"
-    rf"|\ban?\s+(?P<unnamed>{_SIZE}\s*(?:×|x|by|\\times)\s*{_SIZE})\s+matrix"
-)
-_LITERAL = re.compile(
-    r"(?:\b(?P<name>quer(?:y|ies)|keys?|values?|tokens|embeddings)\s*(?:(?:are|is|:|=|of)\s*)?)?\$?"
-    r"(?P<array>\[\[[-\d.,\s\[\]]+\]\]|[\[(]-?[\d.]+(?:\s*,\s*-?[\d.]+)+[\])])\$?",
-    re.IGNORECASE,
-)
-_NAMED = {"query": "quer", "key": "keys?", "value": "values?", "tokens": "tokens|embeddings"}
-_NORMS = frozenset({"layer_norm", "rms_norm", "batch_norm", "group_norm"})
-_RULE = re.compile(
-    r"(?:using|with|by|from|use|via)\s+(?:the\s+)?(?:(?:rule(?: of thumb)?|approximation|formula|estimate)\s+)?"
-    r"\$?(?P<formula>(?=[^\n]{0,40}\d)[\w ^{}+\\().*]{3,60}?)\$?"
-    r"\s+(?:rule|approximation|formula|estimate)\b"
-)
-_RULES = {"parameters": "N", "flops": "C", "training_flops": "C", "cache_bytes": "M", "training_bytes": "M"}
 _CHANGES = re.compile(
     r"(?:the\s+)?(?P<noun>(?:number of\s+)?[\w /-]{3,40}?)\s+(?:(?:were|was|is|are|had been)\s+)?"
     r"(?:dropped|reduced|increased|raised|cut|changed|lowered|extended|set|grew|grows|switched|shrank)"
@@ -96,8 +65,9 @@ def read_sheet(source: str | Path) -> list[Reading]:
 def read_question(text: str) -> Reading:
     """Read a text as one question.
 
-    >>> print(read_question("How many parameters does a linear layer with 3 inputs and 5 outputs have?").understood)
-    True
+    >>> reading = read_question("A model has width 96 and 8 heads. What is the dimension of each head?")
+    >>> reading.understood, reading.solve().parts[0].answer.value
+    (True, 12)
     """
     readings = read_sheet(text) if text.strip() else []
     if len(readings) == 1:
@@ -167,18 +137,18 @@ def _read(question: Question) -> Reading:
     says = settled(text, context)
     givens = find_givens(text, context)
     whole = f"{text}\n{context}"
-    more = (*_torn_sizes(givens, whole), *_shapes(givens, whole), *_inline(asks, givens, text))
+    more = (*torn_sizes(givens, whole), *shapes(givens, whole), *unnamed_numbers(asks, givens, text))
     if any(given.role == "degree" for given in more):
         says.structure.setdefault("similarity", "polynomial")
     sized = any(quantities()[each.quantity]["module"] in ("sizes", "machines") for each in asks.wanted)
-    givens = _with_usual_letters(givens) if sized else givens
+    givens = with_usual_letters(givens) if sized else givens
     base = _base((*(given for given in givens if given.of != "change"), *more))
     options = tuple(Option(label=each.label, text=each.text) for each in question.options)
-    base, assumed = _centred(base)
+    base, assumed = centred(base)
     exercise = Exercise(
         label=question.label, title=question.title, text=text, span=question.span, givens=base,
-        definitions=(*_rules(asks, text), *_definitions(text), *_definitions(context)), structure=says.as_structure(),
-        conventions=says.as_conventions(),
+        definitions=(*rules_of_thumb(asks, text), *_definitions(text), *_definitions(context)),
+        structure=says.as_structure(), conventions=says.as_conventions(),
     )  # fmt: skip
     asked = _asked(question, asks, givens, exercise, says, options)
     findings = (*_unread(asks, asked), *assumed)
@@ -189,18 +159,6 @@ def _read(question: Question) -> Reading:
     if not kept:
         findings = (*findings, Finding("not_understood", {"found": _found(asks, asked)}))
     return Reading(exercise, findings, bool(kept), confidence)
-
-
-def _centred(givens: tuple[Given, ...]) -> tuple[tuple[Given, ...], tuple[Finding, ...]]:
-    """Laws that say a variance and no mean, with mean 0, which is an assumption."""
-    found = tuple(
-        given.model_copy(update={"law": given.law.replace("iid variance", "iid mean 0 variance")})
-        if given.law and given.law.startswith("iid variance ")
-        else given
-        for given in givens
-    )
-    assumed = (Finding("assumed", {"convention": "the mean of the components", "value": "0"}),)
-    return found, assumed if found != givens else ()
 
 
 def _with_blank_first(givens: tuple[Given, ...], asked: Sequence[Asked]) -> tuple[Given, ...]:
@@ -242,85 +200,6 @@ def _base(givens: Any) -> tuple[Given, ...]:
     return tuple(kept)
 
 
-def _with_usual_letters(givens: Sequence[Given]) -> list[Given]:
-    """Sizes that only a letter names, by what the letter stands for as a rule: n tokens, a batch of b, width d."""
-    roles = {given.role for given in givens}
-    found: list[Given] = []
-    for given in givens:
-        role = _LETTERS.get(given.symbol, "") if given.role == "other" else ""
-        free = role and role not in roles and not shape_of(given.value)
-        found.append(given.model_copy(update={"role": role}) if free else given)
-        roles |= {role} if free else set()
-    return found
-
-
-def _torn_sizes(givens: Sequence[Given], text: str) -> Iterator[Given]:
-    """Sizes whose letter has lost the spaces around it, and degrees of kernels that are said in words."""
-    kernel = re.search(
-        r"\(\s*(?P<first>1\s*\+\s*)?q\s?\^?\{?(?:T|\\top)\}?\s?k(?:\s*\+\s*(?P<last>\d+|c))?\s*\)\s*"
-        r"\^\s*\{?(?P<degree>\d)",
-        text,
-    )
-    worded = re.search(r"\b(quadratic|cubic)\b", text, re.IGNORECASE)
-    if not any(given.role == "degree" for given in givens) and (kernel or worded):
-        degree = int(kernel["degree"]) if kernel else {"quadratic": 2, "cubic": 3}[worded[1].lower()] if worded else 2
-        yield Given(role="degree", value=degree)
-        if kernel and not any(given.role == "offset" for given in givens):
-            yield Given(role="offset", value=1 if kernel["first"] else kernel["last"] or 0)
-    for role, pattern in (("batch", r"batch\s?of\s?([bB])\s?sequences"), ("heads", r"\bthe\s?([hH])\s?heads")):
-        match = re.search(pattern, text)
-        if match and not any(given.role == role for given in givens):
-            yield Given(symbol=match[1], role=role)  # pyright: ignore[reportArgumentType]
-
-
-def _shapes(givens: Sequence[Given], text: str) -> Iterator[Given]:
-    """Shapes that words say: "Q and K have shape [b, n, d]", "X is an n × d matrix"."""
-    known = {given.symbol for given in givens if given.shape}
-    unnamed = iter("ABCDEF")
-    for match in _SHAPED.finditer(text.replace("$", "")):
-        written = match["sizes"] or match["matrix"] or match["unnamed"]
-        sizes = tuple(
-            int(size) if size.isdigit() else size
-            for size in re.findall(_SIZE, written)
-            if size not in ("x", "by", "times")
-        )
-        names = re.split(r",? and |, ", match["names"]) if match["names"] else [match["name"] or next(unnamed, "")]
-        for name in names:
-            if name and name not in known:
-                known.add(name)
-                yield Given(symbol=name, role="other", shape=sizes)
-
-
-def _inline(asks: AskedFor, givens: Sequence[Given], text: str) -> Iterator[Given]:
-    """Numbers that stand in the question without a name: "apply softmax to [2, 1, 0]", "with keys [[1, 0], [0, 1]]"."""
-    spans = [given.span for given in givens if given.span is not None]
-    free = (match for match in _LITERAL.finditer(text) if not any(a <= match.start("array") < b for a, b in spans))
-    found = list(free)
-    roles = {given.role for given in givens}
-    for match in found:
-        named = (
-            role for role, word in _NAMED.items() if match["name"] and re.match(word, match["name"], re.IGNORECASE)
-        )
-        role = next(named, "")
-        if role and role not in roles and (value := read_array(match["array"])) is not None:
-            yield Given(role=role, value=value, span=match.span())  # pyright: ignore[reportArgumentType]
-            roles.add(role)
-    wanted = {each.quantity for each in asks.wanted}
-    alone = "scores" if wanted & {"softmax", "log_softmax", "logsumexp"} else "input" if wanted & _NORMS else ""
-    nameless = [match for match in found if not match["name"]]
-    if alone and len(wanted) == 1 and len(nameless) == 1 and not roles & {"scores", "vector", "input", "tokens"}:
-        value = read_array(nameless[0]["array"])
-        if value is not None:
-            yield Given(role=alone, value=value, span=nameless[0].span())  # pyright: ignore[reportArgumentType]
-
-
-def _rules(asks: AskedFor, text: str) -> Iterator[Definition]:
-    """A rule of thumb that a question says to use, as the definition of what it asks for."""
-    letter = next((_RULES[each.quantity] for each in asks.wanted if each.quantity in _RULES), "")
-    if letter and (match := _RULE.search(text)):
-        yield Definition(text=f"{letter} = {match['formula'].strip()}")
-
-
 def _asked(
     question: Question,
     asks: AskedFor,
@@ -331,47 +210,18 @@ def _asked(
 ) -> list[Asked]:
     """The questions of the record: those that are asked, and those asked again with other givens."""
     found: list[Asked] = []
-    certain = _certainty(asks, (*givens, *exercise.givens), question, says)
+    certain = certainty(asks, (*givens, *exercise.givens), question, says)
     for wanted in _specific(asks.wanted):
         changed = tuple(
             _changed(given) for given in givens if given.of == "change" and _inside(given.span, wanted.clause.span)
         )
-        doubt = certain if quantities()[wanted.quantity]["module"] in _ON_FIGURES else 1.0
-        doubt *= 0.3 if asks.experiments else 1.0
-        if wanted.quantity in ("kernel", "feature_map") and exercise.structure.similarity == "softmax":
-            named = re.search(r"softmax|exponential|gaussian", f"{question.context} {question.text}", re.IGNORECASE)
-            doubt = doubt if named else 0.5
-        if wanted.quantity in _WITH_ROWS and exercise.structure.positions == "rotary":
-            doubt = 0.5  # scores are of rotated vectors, which is another quantity
-        if (
-            wanted.quantity == "gradient"
-            and wanted.object in ("Q", "K", "V")
-            and not exercise.of_role("query", "tokens")
-        ):
-            doubt = 0.5  # from weights alone, only the gradient of the scores follows
-        if wanted.quantity == "listing_changes" and any(
-            given.role == "listing" and "___" in str(given.value) for given in givens
-        ):
-            doubt = 0.5  # blanks hide what else must change
-        if wanted.quantity.startswith("growth") and exercise.structure.variant in ("mqa", "gqa"):
-            doubt = doubt if exercise.size("heads") is not None else 0.5
-        found.append(
-            Asked(
-                label=question.label,
-                quantity=wanted.quantity,
-                object=_TORN.sub(r"\1^T \2", wanted.object).replace("dot-product", "dot product"),
-                row=_row(wanted, exercise),
-                in_terms_of=wanted.in_terms_of,
-                unit=_unit(wanted.unit),
-                options=options if len(asks.wanted) == 1 else (),
-                several=bool(_SEVERAL.search(question.text)),
-                changes=changed,
-                text=_words(question, wanted),
-                span=question.locate(wanted.clause.span),
-                confidence=round(wanted.weight * doubt, 3),
-            )
-        )
-    found = [each for asked in found for each in _apart(asked, givens)]
+        asked = Asked(
+            label=question.label, quantity=wanted.quantity, object=_written(wanted.object), row=_row(wanted, exercise),
+            in_terms_of=wanted.in_terms_of, unit=_unit(wanted.unit), options=options if len(asks.wanted) == 1 else (),
+            several=bool(_SEVERAL.search(question.text)), changes=changed, text=_words(question, wanted),
+            span=question.locate(wanted.clause.span), confidence=confidence(wanted, asks, exercise, question, certain),
+        )  # fmt: skip
+        found += _apart(asked, givens)
     for clause in asks.again:
         changes = tuple(_changed(each) for each in givens if each.of == "change" and _inside(each.span, clause.span))
         if not changes and (match := _CHANGES.search(clause.plain)):
@@ -421,6 +271,11 @@ def _changed(given: Given) -> Given:
     return given.model_copy(update={"of": ""})
 
 
+def _written(text: str) -> str:
+    """An object as solvers write it: q^T k may be torn, and words may be joined by hyphens."""
+    return _TORN.sub(r"\1^T \2", text).replace("dot-product", "dot product")
+
+
 def _words(question: Question, wanted: Wanted) -> str:
     """The sentence that asks; of a change to a listing, all of the question."""
     sentence = question.text if wanted.quantity == "listing_changes" else question.text[slice(*wanted.clause.sentence)]
@@ -448,54 +303,6 @@ def _row(wanted: Wanted, exercise: Exercise) -> int | None:
     if exercise.of_role("query") and not rows:
         return None  # a single query is its own row
     return row_number(wanted.row, base, rows[0] if rows else None)
-
-
-def _certainty(asks: AskedFor, givens: Sequence[Given], question: Question, says: Settled) -> float:
-    """How certain it is that nothing was overlooked that changes a figure."""
-    text = question.text
-    known = [each.span for each in givens if each.span is not None and each.role != "other"] + says.spans
-    if not any(quantities()[wanted.quantity]["module"] in ("sizes", "machines") for wanted in asks.wanted):
-        known += [each.span for each in givens if each.span is not None]
-    known += [wanted.span for wanted in asks.wanted]
-    values = {str(given.value) for given in givens if given.value is not None}
-    certain = 1.0
-    known += [match.span() for match in (*_RULE.finditer(text), *_SHAPED.finditer(text))]
-    known += [clause.span for clause in asks.again]
-    for match in _NUMBER.finditer(asks.plain):
-        part = match.span()
-        if re.search(r"(?:\^|times|×|sqrt|√|\bx|R|\\mathbb)[\s({]*$", asks.plain[: part[0]][-16:]) or re.match(
-            r"\s*(?:times|×|x\s*\d|/\s*\\?(?:sqrt|√))", asks.plain[part[1] :]
-        ):
-            continue  # a shape, or a root that is written out
-        if match.group().replace(",", "").rstrip(".") in values:
-            continue  # said before
-        if match.group() == "0" and re.search(r"\bbe\s*$", asks.plain[: part[0]][-6:]):
-            continue
-        covered = any(start <= part[0] < end or part[0] <= start < part[1] for start, end in known)
-        if not covered and not _REFERENCE.search(asks.plain[max(0, part[0] - 14) : part[0]]) and not _aside(asks, part):
-            certain *= 0.55
-    for match in table().complications.finditer(asks.plain):
-        if re.search(
-            r"\b(?:no|without|ignor\w+|not|neglect\w*)\s+(?:any\s+|the\s+|use\s+)*$", asks.plain[: match.start()][-24:]
-        ):
-            continue
-        if _GIVEN_AS.get(match.group().lower().split()[0].rstrip("s"), "") in {given.role for given in givens}:
-            continue
-        if not any(start < match.end() and match.start() < end for start, end in known):
-            certain *= 0.5
-    if re.search(r"\bMoEs?\b|\bexperts?\b", f"{question.context} {text}") and not any(
-        given.role == "experts" for given in givens
-    ):
-        certain *= 0.5
-    return max(certain, 0.1)
-
-
-def _aside(asks: AskedFor, part: Span) -> bool:
-    """Whether a number stands in a sentence that does not count: a hint, a remark, a question in words."""
-    sentence = next((span for span in sentences(asks.plain) if span[0] <= part[0] < span[1]), (0, 0))
-    words = asks.plain[slice(*sentence)].strip()
-    hint = re.match(r"\W*(?:hint|for example|for instance|example|recall)\b", words, re.IGNORECASE)
-    return bool(hint) or any(clause.sentence == sentence for clause in asks.prose)
 
 
 def _unread(asks: AskedFor, asked: Sequence[Asked]) -> Iterator[Finding]:

@@ -1,0 +1,125 @@
+"""Givens that only a way of speaking states: torn letters, shapes in words, numbers without names, rules of thumb."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from ..findings import Finding
+from ..record import Definition, Given, shape_of
+from .arrays import read_array
+from .asked import AskedFor
+
+_LETTERS = {"n": "length", "T": "length", "b": "batch", "B": "batch", "d": "width", "d_h": "head_width"}
+_SIZE = r"(?:[A-Za-z]\w{0,8}|\d+)"
+SHAPED = re.compile(
+    r"(?P<names>\b[A-Za-z](?:_?\w{1,3})?(?:(?:, | and |, and )[A-Za-z](?:_?\w{1,3})?)*)"
+    r"\s+(?:has|have|with|of|is|are)(?: the| a| of)*"
+    rf"\s+(?:shapes?|sizes?|dimensions?)\s*[\[(](?P<sizes>{_SIZE}(?:\s*,\s*{_SIZE})*)[\])]"
+    rf"|(?P<name>\b[A-Z](?:_\w{{1,3}})?)\s+is\s+an?\s+(?P<matrix>{_SIZE}\s*(?:×|x|by|\\times)\s*{_SIZE})\s+matrix"
+    rf"|\ban?\s+(?P<unnamed>{_SIZE}\s*(?:×|x|by|\\times)\s*{_SIZE})\s+matrix"
+)
+_LITERAL = re.compile(
+    r"(?:\b(?P<name>quer(?:y|ies)|keys?|values?|tokens|embeddings)\s*(?:(?:are|is|:|=|of)\s*)?)?\$?"
+    r"(?P<array>\[\[[-\d.,\s\[\]]+\]\]|[\[(]-?[\d.]+(?:\s*,\s*-?[\d.]+)+[\])])\$?",
+    re.IGNORECASE,
+)
+_NAMED = {"query": "quer", "key": "keys?", "value": "values?", "tokens": "tokens|embeddings"}
+_NORMS = frozenset({"layer_norm", "rms_norm", "batch_norm", "group_norm"})
+RULE = re.compile(
+    r"(?:using|with|by|from|use|via)\s+(?:the\s+)?(?:(?:rule(?: of thumb)?|approximation|formula|estimate)\s+)?"
+    r"\$?(?P<formula>(?=[^\n]{0,40}\d)[\w ^{}+\\().*]{3,60}?)\$?"
+    r"\s+(?:rule|approximation|formula|estimate)\b"
+)
+_RULES = {"parameters": "N", "flops": "C", "training_flops": "C", "cache_bytes": "M", "training_bytes": "M"}
+
+
+def with_usual_letters(givens: Sequence[Given]) -> list[Given]:
+    """Sizes that only a letter names, by what the letter stands for as a rule: n tokens, a batch of b, width d."""
+    roles = {given.role for given in givens}
+    found: list[Given] = []
+    for given in givens:
+        role = _LETTERS.get(given.symbol, "") if given.role == "other" else ""
+        free = role and role not in roles and not shape_of(given.value)
+        found.append(given.model_copy(update={"role": role}) if free else given)
+        roles |= {role} if free else set()
+    return found
+
+
+def torn_sizes(givens: Sequence[Given], text: str) -> Iterator[Given]:
+    """Sizes whose letter has lost the spaces around it, and degrees of kernels that are said in words."""
+    kernel = re.search(
+        r"\(\s*(?P<first>1\s*\+\s*)?q\s?\^?\{?(?:T|\\top)\}?\s?k(?:\s*\+\s*(?P<last>\d+|c))?\s*\)\s*"
+        r"\^\s*\{?(?P<degree>\d)",
+        text,
+    )
+    worded = re.search(r"\b(quadratic|cubic)\b", text, re.IGNORECASE)
+    if not any(given.role == "degree" for given in givens) and (kernel or worded):
+        degree = int(kernel["degree"]) if kernel else {"quadratic": 2, "cubic": 3}[worded[1].lower()] if worded else 2
+        yield Given(role="degree", value=degree)
+        if kernel and not any(given.role == "offset" for given in givens):
+            yield Given(role="offset", value=1 if kernel["first"] else kernel["last"] or 0)
+    for role, pattern in (("batch", r"batch\s?of\s?([bB])\s?sequences"), ("heads", r"\bthe\s?([hH])\s?heads")):
+        match = re.search(pattern, text)
+        if match and not any(given.role == role for given in givens):
+            yield Given(symbol=match[1], role=role)  # pyright: ignore[reportArgumentType]
+
+
+def shapes(givens: Sequence[Given], text: str) -> Iterator[Given]:
+    """Shapes that words say: "Q and K have shape [b, n, d]", "X is an n × d matrix"."""
+    known = {given.symbol for given in givens if given.shape}
+    unnamed = iter("ABCDEF")
+    for match in SHAPED.finditer(text.replace("$", "")):
+        written = match["sizes"] or match["matrix"] or match["unnamed"]
+        sizes = tuple(
+            int(size) if size.isdigit() else size
+            for size in re.findall(_SIZE, written)
+            if size not in ("x", "by", "times")
+        )
+        names = re.split(r",? and |, ", match["names"]) if match["names"] else [match["name"] or next(unnamed, "")]
+        for name in names:
+            if name and name not in known:
+                known.add(name)
+                yield Given(symbol=name, role="other", shape=sizes)
+
+
+def unnamed_numbers(asks: AskedFor, givens: Sequence[Given], text: str) -> Iterator[Given]:
+    """Numbers that stand in the question without a name: "apply softmax to [2, 1, 0]", "with keys [[1, 0], [0, 1]]"."""
+    spans = [given.span for given in givens if given.span is not None]
+    free = (match for match in _LITERAL.finditer(text) if not any(a <= match.start("array") < b for a, b in spans))
+    found = list(free)
+    roles = {given.role for given in givens}
+    for match in found:
+        named = (
+            role for role, word in _NAMED.items() if match["name"] and re.match(word, match["name"], re.IGNORECASE)
+        )
+        role = next(named, "")
+        if role and role not in roles and (value := read_array(match["array"])) is not None:
+            yield Given(role=role, value=value, span=match.span())  # pyright: ignore[reportArgumentType]
+            roles.add(role)
+    wanted = {each.quantity for each in asks.wanted}
+    alone = "scores" if wanted & {"softmax", "log_softmax", "logsumexp"} else "input" if wanted & _NORMS else ""
+    nameless = [match for match in found if not match["name"]]
+    if alone and len(wanted) == 1 and len(nameless) == 1 and not roles & {"scores", "vector", "input", "tokens"}:
+        value = read_array(nameless[0]["array"])
+        if value is not None:
+            yield Given(role=alone, value=value, span=nameless[0].span())  # pyright: ignore[reportArgumentType]
+
+
+def rules_of_thumb(asks: AskedFor, text: str) -> Iterator[Definition]:
+    """A rule of thumb that a question says to use, as the definition of what it asks for."""
+    letter = next((_RULES[each.quantity] for each in asks.wanted if each.quantity in _RULES), "")
+    if letter and (match := RULE.search(text)):
+        yield Definition(text=f"{letter} = {match['formula'].strip()}")
+
+
+def centred(givens: tuple[Given, ...]) -> tuple[tuple[Given, ...], tuple[Finding, ...]]:
+    """Laws that say a variance and no mean, with mean 0, which is an assumption."""
+    found = tuple(
+        given.model_copy(update={"law": given.law.replace("iid variance", "iid mean 0 variance")})
+        if given.law and given.law.startswith("iid variance ")
+        else given
+        for given in givens
+    )
+    assumed = (Finding("assumed", {"convention": "the mean of the components", "value": "0"}),)
+    return found, assumed if found != givens else ()
