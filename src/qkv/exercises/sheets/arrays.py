@@ -10,19 +10,29 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...documents.patterns import Table
 from ..findings import Finding
 from .literals import MOST_ENTRIES, read_array, split_outside
 
-if TYPE_CHECKING:
-    import numpy as np
-
 __all__ = ["Argument", "Call", "Interpreted", "interpret", "read_array"]
 
-_MOST_CODE = 4_000_000  # characters
 _MOST_STATEMENTS = 2000
 _MOST_FINDINGS = 20
+_LARGEST = 10**100  # whole number
+_TABLE = Table("qkv.exercises.sheets", "arrays.toml")
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.MatMult: operator.matmul, ast.Pow: operator.pow,
+}  # fmt: skip
+_BUILT_IN = {"float": float, "int": int, "list": list, "tuple": tuple}
+_LIBRARIES = ("np", "numpy", "torch", "math", "jnp")
+_DTYPE = re.compile(r"(?:np|torch|jnp|numpy)\.(?:float|int|bool|half|double|long)\w*|float|int|bool")
+_SHOWING = re.compile(
+    r"(?:(?P<library>np|numpy|torch)\.|.*\.|)(?:(?P<round>round|around)|tolist|numpy|item)", re.DOTALL
+)
+_FAILURES = (ValueError, TypeError, IndexError, ZeroDivisionError, OverflowError, AttributeError, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -67,8 +77,6 @@ def interpret(code: str) -> Interpreted:
     """
     import numpy as np
 
-    if len(code) > _MOST_CODE:
-        return Interpreted(findings=(_unread(code, f"longer than {_MOST_CODE:,} characters"),))
     reader = _Reader()
     with np.errstate(all="ignore"):
         for statement in reader.statements(code):
@@ -81,31 +89,10 @@ class _Unknown(Exception):
     """A value that the closed list does not give."""
 
 
-_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.MatMult: operator.matmul, ast.Pow: operator.pow,
-}  # fmt: skip
-# Names that NumPy has too are themselves; names of PyTorch have NumPy's.
-_FUNCTIONS = {name: name for name in (
-    "array", "eye", "ones", "zeros", "full", "ones_like", "zeros_like", "arange", "linspace", "reshape", "dot", "triu",
-    "transpose", "tril", "diag", "matmul", "outer", "concatenate", "stack", "vstack", "hstack", "column_stack", "sqrt",
-    "exp", "log", "sin", "cos", "abs", "expand_dims",
-)} | {"tensor": "array", "asarray": "array", "Tensor": "array", "identity": "eye", "cat": "concatenate"}  # fmt: skip
-_METHODS = {"flatten": "ravel", "ravel": "ravel", "squeeze": "squeeze", "transpose": "transpose", "t": "transpose",
-            "dot": "dot", "reshape": "reshape", "view": "reshape", "permute": "transpose", "swapaxes": "swapaxes",
-            "tolist": "tolist"} | dict.fromkeys(("copy", "clone", "numpy", "float", "to"), "copy")  # fmt: skip
-# Where each draw has its size among its arguments; -1: all of them are sizes, None: the first is the array.
-_DRAWS = {"rand": -1, "randn": -1, "randint": 2, "integers": 2, "normal": 2, "uniform": 2, "choice": 1, "random": 0,
-          "random_sample": 0, "standard_normal": 0, "permutation": None, "shuffle": None}  # fmt: skip
-_CONSTANTS = {"inf": math.inf, "pi": math.pi, "e": math.e, "nan": math.nan}
-_LIBRARIES = ("np", "numpy", "torch", "math", "jnp")
-_FAILURES = (ValueError, TypeError, IndexError, ZeroDivisionError, OverflowError, AttributeError, MemoryError)
-
-
 class _Reader:
     def __init__(self) -> None:
         self.names: dict[str, Any] = {}
-        self.legacy: np.random.RandomState | None = None
+        self.legacy: Any = None  # the stream of np.random, a private one
         self.calls: list[Call] = []
         self.findings: list[Finding] = []
 
@@ -115,8 +102,8 @@ class _Reader:
         found = _parsed(code)
         if found is None:
             found = []
-            for line in _logical_lines(code):
-                parsed = _parsed(line.strip()) or _parsed(_by_semicolons(line.strip()))
+            for line in map(str.strip, _logical_lines(code)):
+                parsed = _parsed(line) or _parsed(_by_semicolons(line))
                 if parsed is None:
                     self.findings.append(_unread(line, "no Python"))
                 found += parsed or []
@@ -126,17 +113,19 @@ class _Reader:
 
     def statement(self, node: ast.stmt) -> None:
         try:
-            if isinstance(node, ast.Assign):
-                for target in node.targets:
-                    self.assign(target, node.value)
-            elif isinstance(node, ast.AnnAssign) and node.value is not None:
-                self.assign(node.target, node.value)
-            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-                self.assign(node.target, ast.BinOp(ast.Name(node.target.id), node.op, node.value))
-            elif isinstance(node, ast.Expr):
-                printed = isinstance(node.value, ast.Call) and _name(node.value.func) == "print"
-                for each in node.value.args if printed else [node.value]:  # pyright: ignore[reportAttributeAccessIssue]
-                    self.shown(each)
+            match node:
+                case ast.Assign(targets=targets, value=value):
+                    for target in targets:
+                        self.assign(target, value)
+                case ast.AnnAssign(target=target, value=ast.expr() as value):
+                    self.assign(target, value)
+                case ast.AugAssign(target=ast.Name(id=name) as target, op=kind, value=value):
+                    self.assign(target, ast.BinOp(ast.Name(name), kind, value))
+                case ast.Expr(value=ast.Call(func=ast.Name(id="print"), args=printed)):
+                    for each in printed:
+                        self.shown(each)
+                case ast.Expr(value=value):
+                    self.shown(value)
         except (RecursionError, *_FAILURES) as error:
             self.findings.append(_unread(_source(node), str(error) or type(error).__name__))
 
@@ -161,17 +150,11 @@ class _Reader:
 
     def shown(self, node: ast.expr, digits: int | None = None) -> None:
         """A result that is printed, or that a notebook would show; `digits` are those of a `round` around it."""
-        method = node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
-        if (
-            isinstance(node, ast.Call)
-            and _name(node.func) in ("round", "np.round", "numpy.round", "np.around")
-            and node.args
-        ):
-            decimals = [*node.args[1:], *(each.value for each in node.keywords)]
-            return self.shown(node.args[0], self.value(decimals[0]) if decimals else 0)
-        if method is not None and method.attr in ("tolist", "numpy", "item", "round") and _name(method.value) != "np":
-            rounded = method.attr == "round" and isinstance(node, ast.Call) and node.args
-            return self.shown(method.value, self.value(node.args[0]) if rounded else digits)  # pyright: ignore
+        if isinstance(node, ast.Call) and (found := _SHOWING.fullmatch(_source(node.func))):
+            owner = [node.func.value] if isinstance(node.func, ast.Attribute) and not found["library"] else []
+            inner, *decimals = owner + node.args + [each.value for each in node.keywords]
+            rounded = self.value(decimals[0]) if decimals else 0
+            return self.shown(inner, rounded if found["round"] else digits)
         before = len(self.calls)
         if isinstance(node, ast.Name):
             places = [at for at, call in enumerate(self.calls) if node.id in call.targets]
@@ -183,176 +166,152 @@ class _Reader:
             self.calls[at] = replace(self.calls[at], printed=True, digits=digits)
         return None
 
-    # --- values
-
-    def value(self, node: ast.expr) -> Any:
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, ast.Name) and node.id in self.names:
-            return self.names[node.id]
-        if isinstance(node, ast.Tuple | ast.List):
-            items = [self.value(each) for each in node.elts]
-            return tuple(items) if isinstance(node, ast.Tuple) else items
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-            return self.value(node.operand) * (-1 if isinstance(node.op, ast.USub) else 1)
-        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-            return self.operation(node.op, self.value(node.left), self.value(node.right))
-        if isinstance(node, ast.Attribute):
-            return self.attribute(node)
-        if isinstance(node, ast.Subscript):
-            return self.value(node.value)[self.index(node.slice)]
-        if isinstance(node, ast.Call):
-            return self.call(node)
+    def value(self, node: ast.expr | None) -> Any:
+        match node:
+            case None:
+                return None
+            case ast.Constant(value=value):
+                return value
+            case ast.Name(id=name) if name in self.names:
+                return self.names[name]
+            case ast.Tuple(elts=items) | ast.List(elts=items):
+                found = [self.value(each) for each in items]
+                return tuple(found) if isinstance(node, ast.Tuple) else found
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -self.value(operand)
+            case ast.BinOp(left=left, op=kind, right=right) if type(kind) in _OPERATORS:
+                return self.operation(kind, self.value(left), self.value(right))
+            case ast.Slice(lower=lower, upper=upper, step=step):
+                return slice(self.value(lower), self.value(upper), self.value(step))
+            case ast.Subscript(value=owner, slice=index):
+                return self.value(owner)[self.value(index)]
+            case ast.Attribute(value=ast.Name(id=library), attr=name) if library in _LIBRARIES:
+                if name in _TABLE.data["constants"]:
+                    return _TABLE.data["constants"][name]
+            case ast.Attribute(value=owner, attr="T" | "shape" | "size" | "ndim" as name):
+                return getattr(self.value(owner), name)
+            case ast.Call():
+                return self.call(node)
         raise _Unknown
 
     def operation(self, kind: ast.operator, left: Any, right: Any) -> Any:
         import numpy as np
 
-        if isinstance(left, str | dict) or isinstance(right, str | dict):
+        if isinstance(left, str) or isinstance(right, str):
             raise _Unknown
-        if isinstance(kind, ast.Pow) and isinstance(left, int) and (abs(left) > 10**12 or np.max(np.abs(right)) > 64):
+        if isinstance(kind, ast.Pow) and isinstance(left, int) and np.max(np.abs(right)) > 64:
             raise OverflowError("a power that is too large")
-        if isinstance(left, list | tuple) and isinstance(right, int):
-            _bounded(len(left) * right)
+        if isinstance(left, list | tuple) or isinstance(right, list | tuple):
+            _bounded(*(len(each) if isinstance(each, list | tuple) else _entries(each) for each in (left, right)))
         elif isinstance(kind, ast.MatMult):
-            _bounded((*np.shape(left)[:-1], *np.shape(right)[-1:]))
-        elif not isinstance(left, list | tuple):
-            _bounded(np.broadcast_shapes(np.shape(left), np.shape(right)))
-        return _OPERATORS[type(kind)](left, right)
-
-    def attribute(self, node: ast.Attribute) -> Any:
-        if _name(node.value) in _LIBRARIES:
-            if node.attr in _CONSTANTS:
-                return _CONSTANTS[node.attr]
+            _bounded(*np.shape(left)[:-1], *np.shape(right)[-1:])
         else:
-            value = self.value(node.value)
-            if node.attr in ("T", "shape", "size", "ndim") and hasattr(value, "shape"):
-                return getattr(value, node.attr)
-        raise _Unknown
-
-    def index(self, node: ast.expr) -> Any:
-        if isinstance(node, ast.Slice):
-            return slice(*(None if part is None else self.value(part) for part in (node.lower, node.upper, node.step)))
-        return tuple(self.index(each) for each in node.elts) if isinstance(node, ast.Tuple) else self.value(node)
+            _bounded(*np.broadcast_shapes(np.shape(left), np.shape(right)))
+        found = _OPERATORS[type(kind)](left, right)
+        if isinstance(found, int) and abs(found) > _LARGEST:
+            raise OverflowError("a number that is too large")
+        return found
 
     def call(self, node: ast.Call) -> Any:
-        library, _, function = (name := _name(node.func)).rpartition(".")
+        import numpy as np
+
+        name = _name(node.func)
+        library, _, function = name.rpartition(".")
         if library in ("np.random", "numpy.random"):
-            return self.random(function, node)
-        if library in _LIBRARIES and function in _FUNCTIONS:
-            return self.build(function, *self.arguments(node))
-        if name in ("float", "int", "list", "tuple") and len(node.args) == 1:
-            return {"float": float, "int": int, "list": list, "tuple": tuple}[name](self.value(node.args[0]))
+            return self.draw(self.legacy, function, node)
+        if name in _BUILT_IN and len(node.args) == 1:
+            return _BUILT_IN[name](self.value(node.args[0]))
+        owner: list[Any] = []
         if isinstance(node.func, ast.Attribute) and library.partition(".")[0] not in _LIBRARIES:
-            try:
-                owner = self.value(node.func.value)
-            except _Unknown:
-                owner = None
-            if owner is not None:
-                return self.method(owner, node.func.attr, node)
+            function = node.func.attr
+            with suppress(_Unknown):
+                owner = [self.value(node.func.value)]
+        if owner and isinstance(owner[0], np.random.Generator | np.random.RandomState):
+            return self.draw(owner[0], function, node)
+        function = _TABLE.data["other_names"].get(function, function)
+        if (owner or library in _LIBRARIES) and function in _TABLE.data["functions"]:
+            args, keywords = self.arguments(node)
+            return _built(function, owner + args, keywords)
+        if owner and function == "astype" and node.args:
+            return np.asarray(owner[0]).astype(int if "int" in _name(node.args[0]) else float)
         self.record(name or _source(node.func), node)
         raise _Unknown
 
     def record(self, name: str, node: ast.Call) -> None:
         """Remember a call that the closed list does not know."""
-        arguments = []
-        for keyword, each in [("", each) for each in node.args] + [
-            (each.arg or "", each.value) for each in node.keywords
-        ]:
-            try:
+        arguments: list[Argument] = []
+        for keyword, each in [*(("", each) for each in node.args), *((each.arg, each.value) for each in node.keywords)]:
+            value = None
+            with suppress(_Unknown):
                 value = _plain(self.value(each))
-            except _Unknown:
-                value = None
-            arguments.append(Argument(_source(each), value, keyword))
+            arguments.append(Argument(_source(each), value, keyword or ""))
         self.calls.append(Call(name, tuple(arguments)))
 
     def arguments(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of a constructor; dtypes and devices change no number here."""
-        renamed = {"diagonal": "k", "dim": "axis"}
-        keywords = {renamed.get(each.arg or "", each.arg or ""): self.value(each.value) for each in node.keywords
+        renamed = _TABLE.data["other_keywords"]
+        keywords = {renamed.get(each.arg, each.arg): self.value(each.value) for each in node.keywords
                     if each.arg not in ("dtype", "device", "requires_grad")}  # fmt: skip
         return [self.value(each) for each in node.args if not _DTYPE.fullmatch(_name(each))], keywords
 
-    def build(self, function: str, args: list[Any], keywords: dict[str, Any]) -> Any:
-        import numpy as np
-
-        name = _FUNCTIONS[function]
-        if name in ("ones", "zeros") and len(args) > 1:
-            args = [tuple(args)]  # torch.ones(2, 3) has its sizes apart
-        if name in ("ones", "zeros", "full"):
-            _bounded(args[0] if args else keywords.get("size", keywords.get("shape")))
-        elif name == "eye":
-            _bounded((args[0], args[1] if len(args) > 1 else args[0]))
-        elif name == "arange":
-            _bounded(abs(args[1] - args[0] if len(args) > 1 else args[0]) / abs(args[2] if len(args) > 2 else 1))
-        elif name == "linspace":
-            _bounded(args[2] if len(args) > 2 else keywords.get("num", 50))
-        elif name in ("outer", "diag"):
-            _bounded((np.size(args[0]), np.size(args[-1])) if np.ndim(args[0]) == 1 else 1)
-        elif name in ("dot", "matmul"):
-            return self.operation(ast.MatMult(), np.asarray(args[0]), np.asarray(args[1]))
-        found = np.swapaxes(*args) if name == "transpose" and len(args) == 3 else getattr(np, name)(*args, **keywords)
-        if _bounded(np.shape(found)) == ():
-            return found.item() if hasattr(found, "item") else found
-        return found
-
-    def method(self, owner: Any, name: str, node: ast.Call) -> Any:
-        import numpy as np
-
-        if isinstance(owner, np.random.Generator | np.random.RandomState):
-            return self.draw(owner, name, node)
-        args, _ = self.arguments(node)
-        value = np.asarray(owner)
-        if name == "astype":
-            return value.astype(int) if _name(node.args[0]) in ("int", "np.int32", "np.int64") else value.copy()
-        if name == "unsqueeze":
-            return np.expand_dims(value, args[0])
-        if name == "size":
-            return value.shape[args[0]] if args else value.shape
-        if name == "transpose" and len(args) == 2 and sorted(axis % value.ndim for axis in args) != [0, 1]:
-            name = "swapaxes"  # PyTorch's
-        if name not in _METHODS:
-            self.record(_source(node.func), node)
-            raise _Unknown
-        method = getattr(value, _METHODS[name])
-        return method() if _METHODS[name] in ("copy", "ravel", "squeeze", "tolist") else method(*args)
-
-    def random(self, function: str, node: ast.Call) -> Any:
-        """The functions of np.random: a private stream, so that NumPy's is not touched."""
-        import numpy as np
-
-        if function not in ("seed", "RandomState", "default_rng"):
-            if self.legacy is None:
-                self.findings.append(_unread(_source(node), "a draw without a seed"))
-                raise _Unknown
-            return self.draw(self.legacy, function, node)
-        args, _ = self.arguments(node)
-        if not args or not isinstance(args[0], int):
-            self.findings.append(_unread(_source(node), "a seed is needed"))
-            raise _Unknown
-        if function == "seed":
-            self.legacy = np.random.RandomState(args[0])
-            return None
-        return getattr(np.random, function)(args[0])
-
     def draw(self, stream: Any, function: str, node: ast.Call) -> Any:
+        """A draw of a stream, or a new stream: private ones, so that NumPy's is not touched."""
         import numpy as np
 
-        if function not in _DRAWS or not hasattr(stream, function):
-            self.findings.append(_unread(_source(node), "a draw that is not known"))
-            self.legacy = None  # what follows in the stream is not known either
-            raise _Unknown
         args, keywords = self.arguments(node)
-        place = _DRAWS[function]
-        if place is None:
-            _bounded(args[0] if isinstance(args[0], int) else np.size(args[0]))
-        else:
-            size = tuple(args) if place < 0 else args[place] if len(args) > place else keywords.get("size")
-            _bounded(1 if size is None else size)
+        if stream is self.legacy and function in ("seed", "RandomState", "default_rng"):
+            if not args or not isinstance(args[0], int):
+                raise ValueError("a seed is needed")
+            made = np.random.default_rng(args[0]) if function == "default_rng" else np.random.RandomState(args[0])
+            self.legacy = made if function == "seed" else self.legacy
+            return made
+        if function not in _TABLE.data["draws"] or not hasattr(stream, function):
+            why = "a draw without a seed" if stream is None else "a draw that is not known"
+            self.legacy = None  # what follows in the stream is not known either
+            raise ValueError(why)
+        _bounded(*_sizes(_TABLE.data["draws"][function], args, keywords))
         return getattr(stream, function)(*args, **keywords)
 
 
-_DTYPE = re.compile(r"(?:np|torch|jnp|numpy)\.(?:float|int|bool|half|double|long)\w*|float|int|bool")
+def _built(name: str, args: list[Any], keywords: dict[str, Any]) -> Any:
+    """The value of a function of NumPy."""
+    import numpy as np
+
+    if name in ("ones", "zeros"):
+        args = [args] if len(args) > 1 else args  # torch.ones(2, 3) has its sizes apart
+    elif name == "transpose" and len(args) == 3:
+        name = "swapaxes"  # PyTorch's
+    elif name in ("reshape", "transpose") and len(args) > 2:
+        args = [args[0], args[1:]]
+    _bounded(*_sizes(_TABLE.data["sizes"].get(name, ""), args, keywords))
+    found = getattr(np, name)(*args, **keywords)
+    return found.item() if np.ndim(found) == 0 else found
+
+
+def _sizes(rule: str | int, args: list[Any], keywords: dict[str, Any]) -> list[float]:
+    """Numbers whose product is at least the number of entries that a call makes."""
+    import numpy as np
+
+    if rule == "":
+        return [np.size(each) for each in args]
+    if rule == "range":
+        return [(args[1] - args[0] if len(args) > 1 else args[0]) / (args[2] if len(args) > 2 else 1)]
+    chosen = [(args * 2)[:2]] if rule == "square" else args if rule == "all" else args[int(rule) : int(rule) + 1]
+    return [_entries(each) for each in (*chosen, *(keywords.get(name) or 1 for name in ("size", "shape", "num")))]
+
+
+def _entries(value: Any) -> float:
+    """What a size means: a number is itself, the sizes of a shape are multiplied, an array has so many entries."""
+    import numpy as np
+
+    if isinstance(value, list | tuple):
+        return math.prod(map(_entries, value))
+    return value if isinstance(value, int | float) else np.size(value)
+
+
+def _bounded(*sizes: float) -> None:
+    if math.prod(map(abs, sizes)) > MOST_ENTRIES:
+        raise OverflowError("an array of more than 10^6 entries")
 
 
 def _parsed(code: str) -> list[ast.stmt] | None:
@@ -401,14 +360,6 @@ def _source(node: ast.AST) -> str:
         return ast.unparse(node)[:200]
     except (RecursionError, ValueError):
         return "an expression that is too deep"
-
-
-def _bounded(shape: Any) -> Any:
-    """A shape of at most 10⁶ entries; OverflowError otherwise."""
-    sizes = shape if isinstance(shape, tuple | list) else (shape,)
-    if any(not isinstance(size, int | float) for size in sizes) or math.prod(sizes) > MOST_ENTRIES:
-        raise OverflowError("an array of more than 10^6 entries, or of unknown size")
-    return shape
 
 
 def _plain(value: Any) -> Any:
