@@ -189,8 +189,8 @@ class AskedFor:
 def plain(text: str) -> str:
     """A text of the same length without marks of LaTeX, Markdown and code, for patterns of words.
 
-    >>> plain("Find $\\\\mathbf{Q}$ now")
-    'Find         Q   now'
+    >>> plain("Find `Q` for a dot-product now")
+    'Find  Q  for a dot product now'
     """
     text = _BLANKED.sub(lambda match: re.sub(r"[^\n]", "\0", match.group()), text)
     for pattern, sign in _MARKS:
