@@ -258,7 +258,11 @@ def _has_unit(text: str) -> bool:
 
 def _sizes_given(context: Context, symbols: dict[str, str]) -> dict[str, str]:
     """The symbols with the sizes that the exercise sets: √d is 8 where d is 64."""
-    sizes = {g.symbol: f"natural = {g.value}" for g in context.exercise.givens if g.symbol and type(g.value) is int}
+    sizes = {
+        g.symbol: f"natural = {g.value}"
+        for g in context.exercise.givens
+        if g.symbol and type(g.value) is int and g.value > 0
+    }
     return {**symbols, **{name: kind for name, kind in sizes.items() if symbols.get(name) in (None, "natural")}}
 
 
