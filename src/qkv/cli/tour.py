@@ -16,11 +16,13 @@ from rich.table import Table
 from torch.nn.functional import scaled_dot_product_attention
 
 import qkv
-from qkv import features, ops, tutor
+from qkv import features, ops
 from qkv.backends.dispatch import Choice
 from qkv.exercises import bank, solve
 from qkv.exercises.checking import check
+from qkv.grading import grade
 from qkv.ops.kernels import ELU1, FeatureRule, linear_attention
+from qkv.reading import read_chat
 
 # Three tokens of width 2; queries and keys of width 3, values of width 2.
 X = torch.tensor([[2, 3], [-1, 0], [1, -2]])
@@ -41,14 +43,19 @@ SIMILARITIES = {
 
 # A tutor makes a mistake, and a question finds it.
 CHAT = r"""
-Student: 1. The vectors q and k are independent, both with mean $\mu \in \mathbb{R}^d$ and covariance $\sigma^2 I$.
-(a) What is $E[q^T k]$? (b) With $\mu = 0$ and $\sigma = 1$, what is the variance of $q^T k$?
+Student: Problem 1.
+Let $q, k \in \mathbb{R}^d$ be independent, $q, k \sim N(\mu, \sigma^2 I)$, where $\mu \in \mathbb{R}^d$.
+(a) What is $E[q^T k]$ in terms of $\mu$, $\sigma$ and $d$?
+(b) For $\mu = 0$ and $\sigma = 1$, find $\mathrm{Var}(q^T k)$ in terms of $d$.
 
-Tutor: (a) Every component has mean $\mu$, so $E[q^T k] = d \mu^2$. (b) There are $d$ terms of variance 1: $d$.
+Tutor: Every component has mean $\mu$, and there are $d$ terms.
+Answer (a): $d \mu^2$
+Answer (b): $d$
 
 Student: In part (a), what kind of object is $\mu$?
 
-Tutor: A vector, and I took it for a number. (a) $E[q^T k] = \mu^T \mu$.
+Tutor: A vector, and I took it for a number.
+Answer (a): $\mu^T \mu$
 """
 
 
@@ -153,7 +160,7 @@ def teaching() -> dict[str, Any]:
     """An answer that is checked, a variant that is solved, and a conversation that is graded."""
     judged = check(bank.named("scaling"), "a", r"d \mu^2")
     variant = solve(bank.named("argmax", seed=7))
-    rows = tutor.grade(tutor.read(CHAT)).rows
+    rows = grade(read_chat(CHAT)).rows
     return {
         "answer": {"kind": judged.kind, "mistakes": list(judged.mistakes), "words": judged.words()},
         "variant": {part.asked.label: part.answer.text for part in variant.parts if part.answer is not None},
@@ -247,8 +254,8 @@ def _show_teaching(console: Console, lesson: dict[str, Any]) -> None:
     )
     table = Table("part", "performance", "right in turn", "found by", "error", box=None, pad_edge=False)
     for row in lesson["transcript"]:
-        errors = ", ".join(error["name"] for error in row["errors"])
-        table.add_row(row["part"], row["status"], str(row["first_right_turn"]), row["found_by"] or "", errors)
+        right = "" if row["first_right"] is None else str(row["first_right"] + 1)
+        table.add_row(row["label"], row["status"], right, row["found_by"] or "", ", ".join(row["mistakes"]))
     console.print(table)
     console.print("\nqkv solve shows the first example step by step; qkv practice asks you.")
 
