@@ -100,6 +100,8 @@ def _value(value: Any, match: re.Match[str]) -> Any:
     kind, _, rest = value.replace(r"\1", number).partition(":")
     if not rest:
         return kind
+    if kind == "number":
+        return int(rest)
     if kind == "bits":
         words = {"four": "4", "eight": "8", "sixteen": "16"}
         return {"4": "int4", "8": "int8", "16": "float16", "32": "float32"}[words.get(rest, rest)]

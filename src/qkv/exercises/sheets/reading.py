@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ...documents import read_document
+from ...errors import QkvError
 from ..findings import Finding
 from ..record import Asked, Definition, Exercise, Given, Option, Span, Structure, shape_of
-from ..solving import Answer, Solution, Solved, quantities, solve
+from ..solving import Answer, Solution, Solved, quantities, solve_part
 from .asked import AskedFor, Clause, Wanted, find_asked, row_number
 from .conventions import Settled, settled
 from .doubts import certainty, confidence
@@ -44,8 +45,7 @@ class Reading:
 
     def solve(self) -> Solution:
         """Solve what was understood; of a choice, the one option that the answer is equal to."""
-        solution = solve(self.exercise)
-        return replace(solution, parts=tuple(_chosen(part) for part in solution.parts))
+        return Solution(self.exercise, tuple(_chosen(_solved(self.exercise, asked)) for asked in self.exercise.asked))
 
 
 def read_sheet(source: str | Path) -> list[Reading]:
@@ -298,7 +298,12 @@ def _row(wanted: Wanted, exercise: Exercise) -> int | None:
         return None
     base = int(exercise.convention("index_base", 1))
     rows = next(
-        (shape_of(each.value) for each in exercise.of_role("query", "tokens") if len(shape_of(each.value)) == 2), ()
+        (
+            shape_of(each.value)
+            for each in exercise.of_role("query", "tokens", "scores")
+            if len(shape_of(each.value)) == 2
+        ),
+        (),
     )
     if exercise.of_role("query") and not rows:
         return None  # a single query is its own row
@@ -359,6 +364,14 @@ def _read_test(question: Question, task: Task) -> Reading:
     words = f"{task.quantity.replace('_', ' ')} of a call with an argument that was not understood"
     findings = findings if task.understood else (Finding("not_understood", {"found": words}),)
     return Reading(exercise, findings, task.understood, confidence)
+
+
+def _solved(exercise: Exercise, asked: Asked) -> Solved:
+    """One question; what a solver cannot read is a refusal, so that the other questions of a sheet are answered."""
+    try:
+        return solve_part(exercise, asked)
+    except QkvError as error:
+        return Solved(asked, refusal=Finding("misfit", {"what": asked.quantity.replace("_", " "), "why": str(error)}))
 
 
 def _chosen(part: Solved) -> Solved:

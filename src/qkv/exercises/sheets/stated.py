@@ -20,11 +20,11 @@ SHAPED = re.compile(
     rf"|\ban?\s+(?P<unnamed>{_SIZE}\s*(?:×|x|by|\\times)\s*{_SIZE})\s+matrix"
 )
 _LITERAL = re.compile(
-    r"(?:\b(?P<name>quer(?:y|ies)|keys?|values?|tokens|embeddings)\s*(?:(?:are|is|:|=|of)\s*)?)?\$?"
+    r"(?:\b(?P<name>quer(?:y|ies)|keys?|values?|tokens|embeddings|scores|logits)\s*(?:(?:are|is|:|=|of)\s*)?)?\$?"
     r"(?P<array>\[\[[-\d.,\s\[\]]+\]\]|[\[(]-?[\d.]+(?:\s*,\s*-?[\d.]+)+[\])])\$?",
     re.IGNORECASE,
 )
-_NAMED = {"query": "quer", "key": "keys?", "value": "values?", "tokens": "tokens|embeddings"}
+_NAMED = {"query": "quer", "key": "keys?", "value": "values?", "tokens": "tokens|embeddings", "scores": "scores|logits"}
 _NORMS = frozenset({"layer_norm", "rms_norm", "batch_norm", "group_norm"})
 RULE = re.compile(
     r"(?:using|with|by|from|use|via)\s+(?:the\s+)?(?:(?:rule(?: of thumb)?|approximation|formula|estimate)\s+)?"
