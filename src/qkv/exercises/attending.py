@@ -68,10 +68,9 @@ def projected(exercise: Exercise, name: str) -> tuple[Array, tuple[Array, Array]
 def _through(exercise: Exercise, name: str, tokens: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
     if weight.ndim == 0:
         tokens = tokens.reshape(-1, 1) if tokens.ndim < 2 else tokens
-        weight = exact.product(exact.array(np.eye(tokens.shape[-1], dtype=int).tolist()), weight)
+        weight = exact.product(np.eye(tokens.shape[-1], dtype=int), weight)
     rows, weight = np.atleast_2d(tokens), oriented(exercise, f"{name}_weight", weight, tokens.shape[-1])
-    if weight.ndim == 3 and rows.ndim == 3:
-        rows = rows[:, None]
+    rows = rows[:, None] if weight.ndim == rows.ndim == 3 else rows
     found = exact.times(rows, weight)
     for given in exercise.of_role("bias"):
         if given.of and bare(given.of).lower().lstrip("w_^")[:1] == name[0]:
@@ -138,18 +137,19 @@ class Attention:
 
     @cached_property
     def similarities(self) -> Array:
-        if self.similarity in ("linear", "argmax"):
-            return self.scores
-        if self.similarity in ("softmax", "exponential", "relu"):
-            return exact.function("relu" if self.similarity == "relu" else "exp", self.scores)
-        if self.similarity == "sigmoid":
-            return exact.sigmoid(self.scores)
+        if self.similarity == "feature_map":
+            return exact.times(mapped(self.exercise, self.query), exact.transposed(mapped(self.exercise, self.key)))
         if self.similarity == "polynomial":
             offset = scalar(self.exercise, "offset", Fraction(1))
             return exact.power(exact.plus(self.scores, offset), scalar(self.exercise, "degree", Fraction(2)))
-        if self.similarity == "feature_map":
-            return exact.times(mapped(self.exercise, self.query), exact.transposed(mapped(self.exercise, self.key)))
-        raise CannotSolve("not_understood", found=f"a similarity named {self.similarity!r}")
+        if self.similarity == "sigmoid":
+            powers = exact.function("exp", exact.minus(0, self.scores))
+            return exact.over(1, exact.plus(1, powers))
+        names = {"linear": "", "argmax": "", "softmax": "exp", "exponential": "exp", "relu": "relu"}
+        if self.similarity not in names:
+            raise CannotSolve("not_understood", found=f"a similarity named {self.similarity!r}")
+        name = names[self.similarity]
+        return exact.function(name, self.scores) if name else self.scores
 
     @cached_property
     def weights(self) -> Array:
@@ -197,27 +197,18 @@ class Attention:
         """The heads joined, through the output projection where one is given."""
         return self.joined if self.output_weight is None else exact.times(self.joined, self.output_weight)
 
-    def of_row(self, row: int) -> Attention:
-        """The same for one query."""
-        count = self.query.shape[-2]
-        if not 0 <= row < count:
-            raise CannotSolve("misfit", what=f"token {row + index_base(self.exercise)}", why=f"there are {count}")
-        pick = slice(row, row + 1)
-        parts = [
-            each if each is None or each.shape[-2] == 1 else each[..., pick, :] for each in (self.allowed, self.bias)
-        ]
-        return replace(self, query=self.query[..., pick, :], allowed=parts[0], bias=parts[1], one_query=True)
-
-    def of_head(self, head: int) -> Attention:
-        """The same for one head."""
-        if not 0 <= head < self.heads:
-            why = f"there are {self.heads} heads"
-            raise CannotSolve("misfit", what=f"head {head + index_base(self.exercise)}", why=why)
-        bias, value = (
-            each if each is None or each.ndim < 3 else each[..., head, :, :] for each in (self.bias, self.value)
-        )
-        query, key = self.query[..., head, :, :], self.key[..., head, :, :]
-        return replace(self, query=query, key=key, value=value, bias=bias, heads=1)
+    def of(self, name: str, place: int) -> Attention:
+        """The same for one "token" (its query) or one "head", counted from 0."""
+        count = self.heads if name == "head" else self.query.shape[-2]
+        if not 0 <= place < count:
+            raise CannotSolve("misfit", what=f"{name} {place + index_base(self.exercise)}", why=f"there are {count}")
+        arrays = {each: getattr(self, each) for each in ("query", "key", "value", "bias", "allowed")}
+        if name == "head":
+            parts = {each: array[..., place, :, :] for each, array in arrays.items() if np.ndim(array) > 2}
+            return replace(self, heads=1, **parts)
+        rows = {each: arrays[each] for each in ("query", "bias", "allowed") if np.ndim(arrays[each])}
+        parts = {each: array[..., [place] if array.shape[-2] > 1 else [0], :] for each, array in rows.items()}
+        return replace(self, one_query=True, **parts)
 
 
 def mapped(exercise: Exercise, values: Array) -> Array:
@@ -249,8 +240,7 @@ def attention(exercise: Exercise, asked: Asked, *, with_values: bool = True) -> 
         return _direct(exercise, asked, with_values=with_values)
     names = ("query", "key", "value") if with_values else ("query", "key")
     parts = {name: projected(exercise, name) for name in names}
-    query, key = parts["query"][0], parts["key"][0]
-    value = parts["value"][0] if with_values else None
+    query, key, value = parts["query"][0], parts["key"][0], parts["value"][0] if with_values else None
     # Tokens of width 1 may be written as one list: numbers are then queries, keys or values apart.
     numbers = key.ndim == 1 and (query.ndim == 0 or 1 in (whole(exercise, "head_width"), whole(exercise, "width")))
     one_query = query.ndim == 0 or (query.ndim == 1 and not numbers)
@@ -266,9 +256,15 @@ def attention(exercise: Exercise, asked: Asked, *, with_values: bool = True) -> 
     if value is not None and value.shape[-2] != m:
         raise CannotSolve("misfit", what="the number of values", why=f"it is {value.shape[-2]}, there are {m} keys")
     allowed, added = mask(exercise, asked, n, m)
+    for given in exercise.of_role("bias"):
+        if not given.of or given.of.lower() in ("scores", "s", "z"):
+            found = read(given, exercise)
+            if found.ndim < 2:
+                raise CannotSolve("not_understood", found="whether the bias belongs to a projection or to the scores")
+            added = found if added is None else exact.plus(found, added)
     factors = tuple((name[0].upper(), *found[1]) for name, found in parts.items() if found[1] is not None)
-    scale, bias = scale_of(exercise, query.shape[-1], asked.quantity), _added(exercise, added)
-    return Attention(exercise, query, key, value, allowed, scale, bias, heads, one_query, number_values, factors)
+    scale = scale_of(exercise, query.shape[-1], asked.quantity)
+    return Attention(exercise, query, key, value, allowed, scale, added, heads, one_query, number_values, factors)
 
 
 def _direct(exercise: Exercise, asked: Asked, *, with_values: bool) -> Attention:
@@ -282,75 +278,55 @@ def _direct(exercise: Exercise, asked: Asked, *, with_values: bool) -> Attention
     rows = np.atleast_2d(exact.masked(values, allowed))
     if not values.ndim or not np.all(np.isfinite(exact.floats(rows))):
         raise CannotSolve("misfit", what=name_of(given), why="finite numbers in a row are expected")
-    n, m = rows.shape[-2:]
-    may, added = mask(exercise, asked, n, m)
+    m = rows.shape[-1]
+    may, added = mask(exercise, asked, *rows.shape[-2:])
     value = stacked(exercise, "value") if with_values else None
-    number_values = value is not None and value.ndim == 1
     if value is not None and len(value) != m:
         raise CannotSolve("misfit", what="the number of values", why=f"it is {len(value)}, there are {m} keys")
-    scale = scale_of(exercise, 1, asked.quantity)
+    scale, number_values = scale_of(exercise, 1, asked.quantity), value is not None and value.ndim == 1
     if given.role == "weights":
         structure = exercise.structure.model_copy(update={"similarity": "linear"})
         conventions = {**exercise.conventions, "normaliser": Convention(value="none")}
         exercise, scale = exercise.model_copy(update={"structure": structure, "conventions": conventions}), Scale()
-    key = np.zeros((m, 1))
     value = value[:, None] if value is not None and number_values else value
-    allowed = np.atleast_2d(allowed) & may
-    return Attention(exercise, rows, key, value, allowed, scale, added, 1, values.ndim == 1, number_values)
+    allowed, one_query = np.atleast_2d(allowed) & may, values.ndim == 1
+    return Attention(exercise, rows, np.zeros((m, 1)), value, allowed, scale, added, 1, one_query, number_values)
 
 
-def _in_heads(
-    exercise: Exercise, query: Array, key: Array, value: Array | None
-) -> tuple[Array, Array, Array | None, int]:
-    """An axis of heads where there are several; keys and values are repeated for groups of queries."""
+def _in_heads(exercise: Exercise, *arrays: Array) -> tuple[Array, Array, Array | None, int]:
+    """Queries, keys and values with an axis of heads where there are several; groups of queries share keys."""
+    query, key, value = arrays
     weights = exercise.of_role("query_weight", "query")
     per_head = len(weights) > 1 or any(given.role != "query" and np.ndim(given.value) == 3 for given in weights)
     heads = query.shape[-3] if per_head and query.ndim > 2 else whole(exercise, "heads") or 1
     if heads == 1:
         return query, key, value, 1
-    query = query if query.ndim > 2 and query.shape[-3] == heads else _split(query, heads, "queries")
+
+    def split(values: Array, count: int, name: str) -> Array:
+        *leading, length, width = values.shape
+        if values.ndim > 2 and values.shape[-3] == count:
+            return values
+        if width % count:
+            raise CannotSolve("misfit", what=f"the width {width} of the {name}", why=f"{count} heads do not divide it")
+        return np.swapaxes(values.reshape(*leading, length, count, width // count), -2, -3)
+
+    query = split(query, heads, "queries")
     stated = whole(exercise, "kv_heads") or (1 if exercise.structure.variant == "mqa" else None)
     shared = key.ndim == 2 and stated is None and key.shape[-1] == query.shape[-1]
     count = 1 if shared else stated or (key.shape[-3] if key.ndim > 2 and heads % key.shape[-3] == 0 else heads)
     if heads % count:
         raise CannotSolve("misfit", what=f"{count} key/value heads", why=f"they do not divide {heads} query heads")
-    parts = []
-    for name, part in (("keys", key), ("values", value)):
-        if part is not None:
-            part = part if part.ndim > 2 and part.shape[-3] == count else _split(part, count, name)
-            part = np.repeat(part, heads // count, axis=-3)
-        parts.append(part)
-    return query, parts[0], parts[1], heads
-
-
-def _split(values: Array, count: int, name: str) -> Array:
-    """The width in contiguous blocks, one for each head."""
-    *leading, length, width = values.shape
-    if width % count:
-        raise CannotSolve("misfit", what=f"the width {width} of the {name}", why=f"{count} heads do not divide it")
-    return np.swapaxes(values.reshape(*leading, length, count, width // count), -2, -3)
-
-
-def _added(exercise: Exercise, added: Array | None) -> Array | None:
-    """What is added to the scores: a bias with their shape, and the finite part of an additive mask."""
-    for given in exercise.of_role("bias"):
-        if not given.of or given.of.lower() in ("scores", "s", "z"):
-            found = read(given, exercise)
-            if found.ndim < 2:
-                raise CannotSolve("not_understood", found="whether the bias belongs to a projection or to the scores")
-            added = found if added is None else exact.plus(found, added)
-    return added
+    named = ((key, "keys"), (value, "values"))
+    key, value = (
+        None if part is None else np.repeat(split(part, count, name), heads // count, axis=-3) for part, name in named
+    )
+    return query, key, value, heads
 
 
 def scale_of(exercise: Exercise, width: int, quantity: str) -> Scale:
     """The scale that the record settles, over the temperature; 1 where nothing settles it."""
-    settled = settled_scale(exercise, quantity)
-    if isinstance(settled, tuple):  # the width below the root, as a definition writes it
-        found = Scale.by_root(settled[1])
-    elif settled == "sqrt":
-        found = Scale.by_root(whole(exercise, "head_width") or width)
-    else:
-        found = Scale() if settled in (None, "none") else Scale(settled)
+    found = settled_scale(exercise, quantity)
+    found = Scale.by_root(whole(exercise, "head_width") or width) if found == "sqrt" else found or Scale()
     temperature = scalar(exercise, "temperature", Fraction(1))
     if temperature == 0:
         raise CannotSolve("misfit", what="the temperature", why="it is 0")
@@ -358,14 +334,14 @@ def scale_of(exercise: Exercise, width: int, quantity: str) -> Scale:
 
 
 def settled_scale(exercise: Exercise, quantity: str) -> Any:
-    """What a given, a convention or a definition says: "sqrt", "none", ("sqrt", width), a factor; None for nothing."""
+    """What a given, a convention or a definition says: "sqrt" for the root of the head width, a scale, or None."""
     given = exercise.given("scale")
     said = exercise.convention("scale") if given is None or given.value is None else given.value
     if said is None:
         return next(_defined_scales(exercise, quantity), None)
-    if isinstance(said, str) and re.search(r"(?:sqrt|√)\W*d", said):
+    if said == "sqrt" or (isinstance(said, str) and re.search(r"(?:sqrt|√)\W*d", said)):
         return "sqrt"
-    return said if said in ("sqrt", "none") else number(str(said), "the scale")
+    return Scale() if said == "none" else Scale(number(str(said), "the scale"))
 
 
 def _defined_scales(exercise: Exercise, quantity: str) -> Iterator[Any]:
@@ -373,16 +349,14 @@ def _defined_scales(exercise: Exercise, quantity: str) -> Iterator[Any]:
     rights = [bare(definition.text).partition("=")[2] or bare(definition.text) for definition in exercise.definitions]
     products = [right for right in rights if _PRODUCT.search(right)]
     later = [right for right in rights if "softmax" in right and right not in products]
-    known = {
-        bare(given.symbol): str(given.value) for given in exercise.givens if given.symbol and given.value is not None
-    }
+    known = {bare(given.symbol): str(given.value) for given in exercise.givens if given.value is not None}
     for right in products if quantity == "scores" else [*later, *products]:
-        if found := re.search(r"(?:\\?sqrt|√)\(?([A-Za-z]\w*|\d+)", right):
-            value = known.get(found[1], found[1])
-            yield ("sqrt", int(value)) if value.isdigit() else "sqrt"
-        elif found := re.search(r"/\(?(\d+(?:\.\d+)?|[A-Za-z]\w*)(?![\w(\\])", right):
-            value = known.get(found[1], found[1])
-            if re.fullmatch(r"[\d.]+", value) and not exercise.of_role("temperature"):
-                yield 1 / number(value, "the scale")
+        root = re.search(r"(?:\\?sqrt|√)\(?([A-Za-z]\w*|\d+)", right)
+        found = root or re.search(r"/\(?(\d+(?:\.\d+)?|[A-Za-z]\w*)(?![\w(\\])", right)
+        value = known.get(found[1], found[1]) if found else ""
+        if root:
+            yield Scale.by_root(int(value)) if value.isdigit() else "sqrt"
+        elif re.fullmatch(r"[\d.]+", value) and not exercise.of_role("temperature"):
+            yield Scale(1 / number(value, "the scale"))
     if products:
-        yield "none"
+        yield Scale()

@@ -148,7 +148,7 @@ def _lookup(exercise: Exercise, asked: Asked, pick: Callable[[Any, int], Any]) -
     record = _changed(exercise, structure={"similarity": "argmax"})
     found = attention(record, asked)
     if asked.row is not None and found.query.shape[-2] > 1:
-        found = found.of_row(asked.row - index_base(exercise))
+        found = found.of("token", asked.row - index_base(exercise))
     if found.weights.shape[:-1] != (1,):
         return None
     values = pick(found, int(np.argmax(found.weights[0] == 1)))
@@ -225,13 +225,14 @@ def _of_norm(change: Callable[[Any], Any]) -> Mistake:
     def wrong(exercise: Exercise, asked: Asked) -> Answer:
         from .solvers.norms import norm
 
-        return _turned_into(answer(exercise, asked), change(norm(exercise, asked)).output, exercise)
+        found = change(norm(exercise, asked))
+        return _turned_into(answer(exercise, asked), found.back(found.output), exercise)
 
     return wrong
 
 
 def _unbiased(found: Any) -> Any:
-    count = int(np.prod([found.values.shape[axis] for axis in found.axes]))
+    count = found.values.shape[-1]
     return replace(found, variance=exact.product(found.variance, Fraction(count, count - 1)))
 
 

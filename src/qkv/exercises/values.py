@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from ..errors import MathsError
-from .exact import MOST_EXACT, Array, array, filled, transposed
+from .exact import MOST_EXACT, Array, array, each, floats, is_float, transposed
 from .findings import CannotSolve
-from .record import Exercise, Given, shape_of
+from .record import Exercise, Given
 
 MOST = 2_000_000  # entries of one given
 _IDENTITY = re.compile(r"(?:\\?mathbf|\\?bm)?\{?(?:I|identity|the identity(?: matrix)?|eye)\}?(?:_?\{?\(?(\d+)\)?\}?)?")
@@ -36,83 +38,53 @@ def bare(text: str) -> str:
 
 def read(given: Given, exercise: Exercise | None = None, width: int | None = None) -> Array:
     """The numbers of a given; `width` is the size of an identity matrix that does not say it."""
-    value = given.value
+    value, name = given.value, name_of(given)
     if value is None:
-        raise CannotSolve("missing", needs=f"a value of {name_of(given)}")
+        raise CannotSolve("missing", needs=f"a value of {name}")
     if isinstance(value, str):
         if found := _IDENTITY.fullmatch(value.strip().replace("$", "")):
-            size = int(found[1]) if found[1] else _size(given) or width
-            if size is None:
-                raise CannotSolve("missing", needs=f"the size of {name_of(given)}")
-            return array(np.eye(size, dtype=int).tolist()) if size**2 <= MOST_EXACT else np.eye(size)
+            stated = given.shape[0] if given.shape and isinstance(given.shape[0], int) else width
+            if not (found[1] or stated):
+                raise CannotSolve("missing", needs=f"the size of {name}")
+            unit = np.eye(int(found[1] or stated or 0), dtype=int)
+            return array(unit if unit.size <= MOST_EXACT else unit.astype(float))
         if value.strip()[:1] in "[(" and "," in value:
-            value = _listed(value, value)
-    shape = shape_of(value)
-    size = math.prod(shape)
-    if size > MOST:
-        raise CannotSolve("too_large", what=name_of(given), size=f"{size} entries", most=MOST)
-    known = {} if exercise is None else {each.symbol: each.value for each in exercise.givens if each.symbol}
-    if size > MOST_EXACT:
-        found = _large(given, value)
+            with suppress(ValueError):
+                value = json.loads(value.replace("(", "[").replace(")", "]"))
+    known = {} if exercise is None else {other.symbol: other.value for other in exercise.givens if other.symbol}
+
+    def entry(value: Any) -> Any:
+        value = known.get(value, value) if isinstance(value, str) else value
+        if isinstance(value, int | Fraction):
+            return Fraction(value)
+        if isinstance(value, str) or (isinstance(value, float) and not math.isnan(value)):
+            return number(str(value), name)
+        if isinstance(value, float | list | tuple):
+            why = "an entry is not a number" if isinstance(value, float) else "its rows differ in length"
+            raise CannotSolve("misfit", what=name, why=why)
+        raise CannotSolve("missing", needs=f"a number in place of {value!r} in {name}")
+
+    cells = np.array(value, dtype=object)
+    if cells.size > MOST:
+        raise CannotSolve("too_large", what=name, size=f"{cells.size} entries", most=MOST)
+    if cells.size <= MOST_EXACT:
+        cells = each(entry, cells)
     else:
-        found = filled((_entry(each, given, known) for each in _flat(value, shape, given)), shape)
-    stated = given.shape
-    if stated and all(isinstance(each, int) for each in stated) and found.ndim and math.prod(stated) != found.size:  # pyright: ignore[reportCallIssue, reportArgumentType]
-        raise CannotSolve("misfit", what=name_of(given), why=f"its shape is {by(shape)}, and {by(stated)} is said")
-    return found
+        try:
+            cells = floats(cells)
+        except (TypeError, ValueError):
+            raise CannotSolve("misfit", what=name, why="its entries are not all numbers in equal rows") from None
+        if np.isnan(cells).any():
+            raise CannotSolve("misfit", what=name, why="an entry is not a number")
+    stated = [size for size in given.shape or () if isinstance(size, int)]
+    if cells.ndim and stated and len(stated) == len(given.shape or ()) and math.prod(stated) != cells.size:
+        raise CannotSolve("misfit", what=name, why=f"its shape is {by(cells.shape)}, and {by(stated)} is said")
+    return cells
 
 
-def _size(given: Given) -> int | None:
-    return given.shape[0] if given.shape and isinstance(given.shape[0], int) else None
-
-
-def by(shape: tuple[Any, ...]) -> str:
+def by(shape: Sequence[Any]) -> str:
     """A shape in words: 3×2."""
     return "×".join(map(str, shape))
-
-
-def _listed(text: str, otherwise: Any) -> Any:
-    try:
-        return json.loads(text.replace("(", "[").replace(")", "]"))
-    except ValueError:
-        return otherwise
-
-
-def _flat(value: Any, shape: tuple[int, ...], given: Given) -> list[Any]:
-    if not shape:
-        if isinstance(value, list | tuple):
-            raise CannotSolve("misfit", what=name_of(given), why="its rows differ in length")
-        return [value]
-    if not isinstance(value, list | tuple) or len(value) != shape[0]:
-        raise CannotSolve("misfit", what=name_of(given), why="its rows differ in length")
-    return [entry for part in value for entry in _flat(part, shape[1:], given)]
-
-
-def _large(given: Given, value: Any) -> Array:
-    try:
-        found = np.array(value, dtype=float)
-    except (TypeError, ValueError):
-        raise CannotSolve("misfit", what=name_of(given), why="its entries are not all numbers in equal rows") from None
-    if np.isnan(found).any():
-        raise CannotSolve("misfit", what=name_of(given), why="an entry is not a number")
-    return found
-
-
-def _entry(value: Any, given: Given, known: dict[str, Any]) -> Any:
-    if isinstance(value, str) and value not in known:
-        return number(value, name_of(given))
-    if isinstance(value, str):
-        meant = known[value]
-        return number(str(meant), name_of(given)) if isinstance(meant, int | float | str) else _no_number(value, given)
-    if isinstance(value, float):
-        if math.isnan(value):
-            raise CannotSolve("misfit", what=name_of(given), why="an entry is not a number")
-        return Fraction(repr(value)) if math.isfinite(value) else value
-    return Fraction(value) if isinstance(value, int | Fraction) else _no_number(value, given)
-
-
-def _no_number(value: Any, given: Given) -> Any:
-    raise CannotSolve("missing", needs=f"a number in place of {value!r} in {name_of(given)}")
 
 
 def number(text: str, name: str = "a number") -> Any:
@@ -124,11 +96,9 @@ def number(text: str, name: str = "a number") -> Any:
     plain = text.strip().replace("−", "-").replace("–", "-").strip("$")
     if found := _INFINITE.fullmatch(plain):
         return -math.inf if found[1] == "-" else math.inf
-    try:
-        if len(plain) < 100 and not re.search(r"e[+-]?\d{4}", plain, re.I):
+    if len(plain) < 100 and not re.search(r"e[+-]?\d{4}", plain, re.I):
+        with suppress(ValueError, ZeroDivisionError):
             return Fraction(plain.replace(" ", ""))
-    except (ValueError, ZeroDivisionError):
-        pass
     from ..maths import parse
     from ..maths.values.evaluate import evaluate
 
@@ -154,17 +124,14 @@ def scalar(exercise: Exercise, role: str, default: Any = None) -> Any:
 
 def whole(exercise: Exercise, role: str) -> int | None:
     """A size as a whole number; None where it is not given or is a symbol."""
-    found = exercise.size(role)
-    if isinstance(found, str):
-        try:
-            found = number(found)
-        except CannotSolve:
-            return None
-    if found is None:
+    found: Any = exercise.size(role)
+    try:
+        found = number(found) if isinstance(found, str) else found
+    except CannotSolve:
         return None
-    if found != int(found) or found < 0:
+    if found is not None and (found != int(found) or found < 0):
         raise CannotSolve("misfit", what=role.replace("_", " "), why=f"{found} is not a whole number")
-    return int(found)
+    return None if found is None else int(found)
 
 
 def digits(exercise: Exercise) -> int | None:
@@ -185,21 +152,19 @@ def stacked(exercise: Exercise, role: str, width: int | None = None) -> Array | 
     givens = [given for given in exercise.of_role(role) if given.value is not None]
     if not givens:
         return None
-    places = [re.search(r"(\d+)\D*$", given.symbol) for given in givens]
-    if len({found[1] for found in places if found}) == len(givens):
-        givens = [each for _, each in sorted(zip(places, givens, strict=True), key=lambda pair: int(pair[0][1]))]  # pyright: ignore[reportOptionalSubscript]
+    places = [int(found[1]) for given in givens if (found := re.search(r"(\d+)\D*$", given.symbol))]
+    if len(set(places)) == len(givens):
+        givens = [givens[places.index(place)] for place in sorted(places)]
     found = [read(given, exercise, width) for given in givens]
-    turn = columns(exercise) and not role.endswith("_weight")
-    if any(
-        isinstance(entry, float) and math.isinf(entry) for each in found if each.dtype == object for entry in each.flat
-    ):
+    if any(isinstance(entry, float) for array in found if not is_float(array) for entry in array.flat):
         raise CannotSolve("misfit", what=name_of(givens[0]), why="an entry is infinite")
-    found = [transposed(each) if turn and each.ndim >= 2 else each for each in found]
+    if columns(exercise) and not role.endswith("_weight"):
+        found = [transposed(array) if array.ndim >= 2 else array for array in found]
     if len(found) == 1:
         return found[0]
-    if len({each.shape for each in found}) > 1:
-        names = " and ".join(map(name_of, givens[:3]))
-        raise CannotSolve("misfit", what=names, why="their shapes differ: " + ", ".join(by(e.shape) for e in found[:3]))
+    if len({array.shape for array in found}) > 1:
+        names, shapes = " and ".join(map(name_of, givens[:3])), ", ".join(by(array.shape) for array in found[:3])
+        raise CannotSolve("misfit", what=names, why=f"their shapes differ: {shapes}")
     together = np.stack(found)
     return together[:, None] if together.ndim == 1 and role != "value" else together
 

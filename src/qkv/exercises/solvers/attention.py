@@ -19,7 +19,7 @@ from ..masks import alternatives, index_base, mask, pairs_formula, ranges, symbo
 from ..record import Asked, Definition, Exercise
 from ..solving import Also, Answer, solver
 from ..values import bare, columns, digits, number, read, scalar, stacked, whole
-from .answers import MOST_SHOWN, Choice, answered, joined_items, said, settled, worked
+from .answers import MOST_SHOWN, Choice, answered, joined_items, multiplied, said, settled, worked
 
 _SCALES = {"sqrt": "division by the root of the head width", "none": "no scaling"}
 _SCALE_FREE = ("argmax", "linear", "relu", "feature_map")
@@ -80,9 +80,9 @@ def picked(exercise: Exercise, asked: Asked, *, with_values: bool = True) -> Att
     found = attention(exercise, asked, with_values=with_values)
     head = re.search(r"head\D*(\d+)" if asked.quantity != "heads_output" else r"(\d+)", asked.object.lower())
     if head and found.heads > 1:
-        found = found.of_head(int(head[1]) - index_base(exercise))
+        found = found.of("head", int(head[1]) - index_base(exercise))
     row = asked.row if asked.row is not None else next(iter(_indices(asked.object, found)), None)
-    return found.of_row(row - index_base(exercise)) if row is not None and found.query.shape[-2] > 1 else found
+    return found.of("token", row - index_base(exercise)) if row is not None and found.query.shape[-2] > 1 else found
 
 
 def _indices(name: str, found: Attention) -> list[int]:
@@ -113,15 +113,14 @@ def _heads(found: Attention) -> Iterator[tuple[str, Attention]]:
         yield "", found
     elif found.heads <= 4 and found.query.ndim == 3:
         for head in range(found.heads):
-            yield f"head {head + index_base(found.exercise)}: ", found.of_head(head)
+            yield f"head {head + index_base(found.exercise)}: ", found.of("head", head)
 
 
 def _score_steps(found: Attention) -> Iterator[tuple[Step, ...]]:
     """Projections, dot products and scaled scores."""
     for letter, tokens, weight in found.factors:
         if tokens.ndim == weight.ndim == 2:
-            text = f"{expression(tokens)} {expression(weight)}"
-            yield worked(letter, text, values=exact.times(tokens, weight), reason="tokens times weights")
+            yield multiplied(letter, tokens, weight, reason="tokens times weights")[1]
     for words, head in _heads(found):
         if head.dots.ndim > 2 or found.direct:
             continue
@@ -219,8 +218,7 @@ def projections(exercise: Exercise, asked: Asked) -> Answer:
         values, factors = projected(exercise, _LETTERS[letter.upper()])
         steps = []
         if factors is not None and factors[0].ndim == factors[1].ndim == 2:
-            text, product = f"{expression(factors[0])} {expression(factors[1])}", exact.times(*factors)
-            steps = [worked(letter.upper(), text, values=product, reason="tokens times weights")]
+            steps = [multiplied(letter.upper(), *factors, reason="tokens times weights")[1]]
         row = int(index) if index else asked.row
         if row is not None and values.ndim > 1:
             of_head = bool(index) and letter.isupper() and values.ndim == 3
@@ -249,9 +247,11 @@ def scores(exercise: Exercise, asked: Asked) -> Answer:
     text = exact.written(dots, number=found.scale.text) if roots else exact.written(values, digits(exercise))
     answer = answered(values, exercise, steps, text=text)
     if not np.all(may):
-        cells = exact.filled(zip(values.flat, may.flat, strict=True), values.shape)
-        text = exact.written(cells, number=lambda cell: exact.typed(cell[0], digits(exercise)) if cell[1] else "-inf")
         value = exact.nested(np.where(may.astype(bool), exact.floats(values), -np.inf))
+        cells = exact.masked(
+            exact.each(lambda each: exact.typed(each, digits(exercise)), values), may.astype(bool), "-inf"
+        )
+        text = exact.written(cells, number=str)
         if "mask" in asked.object.lower():
             return replace(answer, text=text, value=value, symbols={"inf": "scalar"})
         also = (*also, Also(text, value, "the mask already added", {"inf": "scalar"}))
@@ -277,9 +277,9 @@ def output(exercise: Exercise, asked: Asked) -> Answer:
     steps = [*_score_steps(found), *_weight_steps(found, outputs=True)]
     values = found.joined
     if not re.search(r"head|concat|before", asked.object.lower()) and found.output_weight is not None:
-        text, values = f"{expression(found.joined)} {expression(found.output_weight)}", found.output
         reason = "the heads side by side times the output projection"
-        steps.append(worked("output", text, values=values, reason=reason))
+        values, step = multiplied("output", values, found.output_weight, reason=reason)
+        steps.append(step)
     return answered(_shaped(found, values, outputs=True), exercise, steps, assumed=_ties(found))
 
 
@@ -376,7 +376,8 @@ def _of_scores(exercise: Exercise, asked: Asked) -> Answer:
     if name == "softmax":
         found = exact.softmax(values, allowed)
     else:
-        below = exact.logsumexp(values)
+        most = values.max(-1, keepdims=True)
+        below = exact.plus(most, exact.function("log", exact.total(exact.function("exp", exact.minus(values, most)))))
         found = exact.minus(values, below) if name == "log_softmax" else exact.array(below[..., 0])
     given = exercise.given("scores") or exercise.given("vector")
     texts = given.value if given and isinstance(given.value, list | tuple) and values.ndim == 1 else ()

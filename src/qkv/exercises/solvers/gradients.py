@@ -16,7 +16,7 @@ from ..masks import index_base
 from ..record import Asked, Exercise
 from ..solving import Answer, solver
 from ..values import bare, columns, read, stacked
-from .answers import answered, settled, worked
+from .answers import answered, multiplied, settled, worked
 from .attention import QUERY_AND_KEY, given_scores, index_choice, scale_choice
 
 _SCORES, _WEIGHTS = ("scores", "s", "z", "logits"), ("weights", "a", "p", "softmax")
@@ -44,7 +44,7 @@ def jacobian(exercise: Exercise, asked: Asked) -> Answer:
     values, text = _probabilities(exercise, asked)
     if values.ndim != 1:
         raise CannotSolve("misfit", what="the scores", why="the Jacobian is of one vector")
-    found = softmax_backward(values, exact.array(np.eye(len(values), dtype=int).tolist()))
+    found = softmax_backward(values, np.eye(len(values), dtype=int))
     scale = attending.scale_of(exercise, 1, "weights") if exercise.of_role("temperature") else exact.Scale()
     found, factor = scale.apply(found), "" if scale.plain else f"{exact.shown(scale.factor)} "
     text, reason = text and f"{factor}(diag({text}) - {text} {text}^T)", "entry (i, j) is a_i (1[i = j] - a_j)"
@@ -76,7 +76,7 @@ def _upstream(exercise: Exercise, shape: tuple[int, ...]) -> Array:
         losses += [definition.text for definition in exercise.definitions]
         if not any(re.search(r"\bsum\b|\\sum|Σ", loss) and not re.search(r"\^|exp|softmax", loss) for loss in losses):
             raise CannotSolve("missing", needs="the gradient of the loss with respect to the output")
-        found = exact.array(np.ones(shape, dtype=int).tolist())
+        found = exact.array(np.ones(shape, dtype=int))
     if found.size != np.prod(shape):
         why = f"it has {found.size} entries, not {np.prod(shape)}"
         raise CannotSolve("misfit", what="the upstream gradient", why=why)
@@ -114,49 +114,36 @@ def _through_attention(found: Attention, exercise: Exercise, name: str) -> tuple
     """The gradient with respect to the named part, and the steps that lead to it."""
     if found.similarity != "softmax" or found.query.ndim > 2:
         raise CannotSolve("no_solver", quantity="gradients of anything but softmax attention with one head")
-    upstream, turn, by = _upstream(exercise, found.output.shape), exact.transposed, exact.times
-    steps: dict[str, tuple[Step, ...]] = {}
-    known: dict[str, Array] = {}
-
-    def step(part: str, title: str, text: str, values: Array, reason: str) -> Array:
-        steps[part], known[part] = worked(title, text, values=values, reason=reason), values
-        return values
-
-    def product(*factors: Array) -> str:
-        return " ".join(map(expression, factors))
-
+    turn, weights = exact.transposed, found.weights
+    known: dict[str, tuple[Array, tuple[Step, ...]]] = {"o": (_upstream(exercise, found.output.shape), ())}
     if found.output_weight is not None:
         through = turn(found.output_weight)
-        upstream = step("o", "dO", product(upstream, through), by(upstream, through), "dO W_O^T, the output projection")
-    weights, values, factor = found.weights, found.values, found.scale.text(Fraction(1), exact.shown)
-    d_weights = step("a", "dA", product(upstream, turn(values)), by(upstream, turn(values)), "dA = dO V^T")
-    step("v", "dV", product(turn(weights), upstream), by(turn(weights), upstream), "dV = A^T dO")
+        known["o"] = multiplied("dO", known["o"][0], through, reason="dO W_O^T, the output projection")
+    upstream = known["o"][0]
+    known["a"] = multiplied("dA", upstream, turn(found.values), reason="dA = dO V^T")
+    known["v"] = multiplied("dV", turn(weights), upstream, reason="dV = A^T dO")
+    d_weights, d_scores = known["a"][0], softmax_backward(weights, known["a"][0])
     sums = np.broadcast_to(exact.total(exact.product(weights, d_weights)), weights.shape)
     text = rf"{expression(weights)} \odot ({expression(d_weights)} - {expression(sums)})"
-    d_scores = step("s", "dS", text, softmax_backward(weights, d_weights), "dS = A ∘ (dA - the row sums of A ∘ dA)")
-    for part, scores, other in (("q", d_scores, found.key), ("k", turn(d_scores), found.query)):
-        text, reason = (
-            f"({factor}) {product(scores, other)}",
-            "dQ = dS K, scaled" if part == "q" else "dK = dS^T Q, scaled",
-        )
-        step(part, f"d{part.upper()}", text, found.scale.apply(by(scores, other)), reason)
+    reason = "dS = A ∘ (dA - the row sums of A ∘ dA)"
+    known["s"] = d_scores, worked("dS", text, values=d_scores, reason=reason)
+    scaled = found.scale.apply(d_scores)
+    if not found.scale.plain:
+        text = f"({found.scale.text(Fraction(1), exact.shown)}) {expression(d_scores)}"
+        known["t"] = scaled, worked("dS times the scale", text, values=scaled)
+    known["q"] = multiplied("dQ", scaled, found.key, reason="dQ = dS K, scaled")
+    known["k"] = multiplied("dK", turn(scaled), found.query, reason="dK = dS^T Q, scaled")
     wanted = "s" if name in _SCORES else "a" if name in _WEIGHTS else name
     factors = {letter.lower(): (tokens, weight) for letter, tokens, weight in found.factors if weight.ndim == 2}
     if (weight := re.fullmatch(r"w_?\^?\(?([qkv])\)?", name)) and weight[1] in factors:
-        wanted, tokens, inner = name, turn(factors[weight[1]][0]), known[weight[1]]
-        step(
-            name,
-            f"d{name}",
-            product(tokens, inner),
-            by(tokens, inner),
-            "tokens^T times the gradient of their projection",
-        )
+        reason = "tokens^T times the gradient of their projection"
+        known[name] = multiplied(f"d{name}", turn(factors[weight[1]][0]), known[weight[1]][0], reason=reason)
     elif name in ("x", "tokens") and len(factors) == 3 and not exercise.of_role("context"):
-        pairs = [(known[letter], turn(weight)) for letter, (_, weight) in factors.items()]
-        result = exact.plus(exact.plus(by(*pairs[0]), by(*pairs[1])), by(*pairs[2]))
-        wanted, text = name, " + ".join(product(*pair) for pair in pairs)
-        step(name, "dX", text, result, "the sum of dQ W_Q^T, dK W_K^T and dV W_V^T")
+        # Side by side, the three products are one.
+        parts = [np.concatenate([known[letter][0] for letter in factors], -1),
+                 np.concatenate([turn(weight) for _, weight in factors.values()], -2)]  # fmt: skip
+        known[name] = multiplied("dX", *parts, reason="the sum of dQ W_Q^T, dK W_K^T and dV W_V^T")
     if wanted not in known:
         raise CannotSolve("not_understood", found=f"the gradient with respect to {name or 'nothing'}")
-    needed = {"v": "ov", "a": "oa", "s": "oas", "q": "oasq", "k": "oask"}.get(wanted, "oavsqk") + wanted
-    return known[wanted], [each for part, each in steps.items() if part in needed or part == wanted]
+    needed = {"v": "ov", "a": "oa", "s": "oas", "q": "oastq", "k": "oastk"}.get(wanted, "oavstqk")
+    return known[wanted][0], [step for part, (_, step) in known.items() if part in needed or part == wanted]

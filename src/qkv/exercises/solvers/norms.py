@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..exact import Array, shown
 from ..findings import CannotSolve
 from ..record import Asked, Exercise, Given
 from ..solving import Answer, solver
-from ..values import by, name_of, read, scalar, stacked, whole
+from ..values import by, first_of, read, scalar, stacked, whole
 from .answers import MOST_SHOWN, Choice, answered, settled, worked
 
 _REASONS = (
@@ -38,17 +39,17 @@ def _epsilon(exercise: Exercise, asked: Asked) -> Choice | None:
 
 @dataclass(frozen=True)
 class Norm:
-    """A norm over `axes` of `values` (with an axis of groups where there are groups); parameters are broadcast."""
+    """A norm of `values`, a row for each set of numbers that is normalised together; `back` restores the shape."""
 
     kind: str
     values: Array
-    axes: tuple[int, ...]
     mean: Array
     variance: Array
     gamma: Array
     beta: Array
     epsilon: Any
-    shape: tuple[int, ...]
+    rows: Callable[[Array], Array]
+    back: Callable[[Array], Array]
     stored: bool = False
 
     @property
@@ -64,87 +65,62 @@ class Norm:
 
     @property
     def output(self) -> Array:
-        return exact.plus(exact.product(self.normalised, self.gamma), self.beta).reshape(self.shape)
-
-    def average(self, values: Array) -> Array:
-        count = math.prod(self.values.shape[axis] for axis in self.axes)
-        return exact.over(exact.total(values, self.axes), Fraction(count))
-
-    def parts(self, upstream: Array) -> tuple[Array, Array, Array, Array]:
-        """What the gradient is made of: scaled upstream, its mean, the input less its mean, and their mean product."""
-        scaled, centred = exact.product(upstream, self.gamma), exact.minus(self.values, self.mean)
-        centre = exact.array(0) if self.kind == "rms" else self.average(scaled)
-        return scaled, centre, centred, self.average(exact.product(scaled, centred))
-
-    def gradient(self, upstream: Array) -> Array:
-        """The gradient with respect to the input."""
-        scaled, centre, centred, along = self.parts(upstream)
-        if not self.stored and self.deviation.size:
-            part = exact.over(exact.product(centred, along), exact.plus(self.variance, self.epsilon))
-            scaled = exact.minus(exact.minus(scaled, centre), part)
-        return exact.over(scaled, self.deviation)
+        return exact.plus(exact.product(self.normalised, self.gamma), self.beta)
 
 
 def norm(exercise: Exercise, asked: Asked) -> Norm:
     """The norm that is asked, by the quantity, the object or the structure, of the input."""
     words = f"{asked.quantity} {asked.object}".lower()
     kind = next((each for each in KINDS if each in words), exercise.structure.norm)
-    if kind not in KINDS:
-        raise CannotSolve("missing", needs="the kind of norm")
-    values = next(
-        (each for role in ("input", "vector", "tokens") if (each := stacked(exercise, role)) is not None), None
-    )
-    if values is None or not values.ndim:
-        raise CannotSolve("missing", needs="the numbers to be normalised")
-    shape = values.shape
+    values = first_of(exercise, "input", "vector", "tokens")
+    if kind not in KINDS or values is None or not values.ndim:
+        raise CannotSolve("missing", needs="the kind of norm" if kind not in KINDS else "the numbers to be normalised")
+    shape = inner = values.shape
+    axes: tuple[int, ...] = (0, *range(2, len(shape))) if kind == "batch" else (len(shape) - 1,)
     if kind == "group":
-        groups = whole(exercise, "groups")
-        channels = shape[1] if len(shape) > 1 else shape[0]
-        if groups is None or not groups or channels % groups:
+        groups, channels = whole(exercise, "groups"), shape[1] if len(shape) > 1 else shape[0]
+        if not groups or channels % groups:
             code, why = "missing" if groups is None else "misfit", f"they do not divide {channels} channels"
             raise CannotSolve(code, needs="the number of groups", what=f"{groups} groups", why=why)
-        batch = shape[0] if len(shape) > 1 else 1
-        values = values.reshape(batch, groups, channels // groups, *shape[2:])
-        axes = tuple(range(2, values.ndim))
+        inner = (shape[0] if len(shape) > 1 else 1, groups, channels // groups, *shape[2:])
+        axes = tuple(range(2, len(inner)))
+    order = (*(axis for axis in range(len(inner)) if axis not in axes), *axes)
+    size = math.prod(inner[axis] for axis in axes)
+
+    def rows(array: Array) -> Array:
+        full = array.reshape(inner) if array.size == math.prod(inner) else np.broadcast_to(array, inner)
+        return np.transpose(full, order).reshape(-1, size)
+
+    def back(array: Array) -> Array:
+        full = np.broadcast_to(array, (math.prod(inner) // size, size)).reshape([inner[axis] for axis in order])
+        return np.transpose(full, np.argsort(order)).reshape(shape)
+
+    def parameter(role: str, default: int) -> Array:
+        """A number, or an array over the last axis (layer, rms) or over channels (batch, group)."""
+        given = exercise.given(role)
+        found = exact.array(default) if given is None or given.value is None else read(given, exercise)
+        channels = inner[1 : 3 if kind == "group" else 2]
+        if kind in ("batch", "group") and found.ndim == 1 and found.size == math.prod(channels):
+            found = found.reshape(*channels, *(1,) * (len(inner) - 1 - len(channels)))
+        try:
+            return rows(found)
+        except ValueError:
+            why = f"it is {by(found.shape)}, the input {by(inner)}"
+            raise CannotSolve("misfit", what=role.replace("_", " "), why=why) from None
+
+    values = rows(values)
+    stored = kind == "batch" and bool(exercise.given("running_mean") and exercise.given("running_variance"))
+    if stored:
+        mean, variance = (parameter(f"running_{each}", 0)[:, :1] for each in ("mean", "variance"))
     else:
-        axes = (0, *range(2, values.ndim)) if kind == "batch" else (values.ndim - 1,)
-    count = Fraction(math.prod(values.shape[axis] for axis in axes))
-    mean = exact.over(exact.total(values, axes), count)
-    mean = exact.product(mean, Fraction(0)) if kind == "rms" else mean
-    variance = exact.over(exact.total(exact.power(exact.minus(values, mean), Fraction(2)), axes), count)
-    gamma, beta = (_parameter(exercise, *each, values, kind) for each in (("gamma", 1), ("beta", 0)))
-    found = Norm(kind, values, axes, mean, variance, gamma, beta, scalar(exercise, "epsilon", Fraction(0)), shape)
-    if kind == "batch" and exercise.given("running_mean") and exercise.given("running_variance"):
-        mean, variance = (_parameter(exercise, f"running_{each}", 0, values, kind) for each in ("mean", "variance"))
-        return replace(found, mean=mean, variance=variance, stored=True)
-    return found
+        mean = exact.array([[0]] * len(values)) if kind == "rms" else average(values)
+        variance = average(exact.power(exact.minus(values, mean), 2))
+    gamma, beta, epsilon = parameter("gamma", 1), parameter("beta", 0), scalar(exercise, "epsilon", Fraction(0))
+    return Norm(kind, values, mean, variance, gamma, beta, epsilon, rows, back, stored)
 
 
-def _parameter(exercise: Exercise, role: str, default: int, values: Array, kind: str) -> Array:
-    """A number, or an array over the last axis (layer, rms) or over channels (batch, group)."""
-    given = exercise.given(role)
-    if given is None or given.value is None:
-        return exact.array(default)
-    found = read(given, exercise)
-    if kind in ("batch", "group") and found.ndim == 1 and values.ndim > 1:
-        channels = values.shape[1:3] if kind == "group" else values.shape[1:2]
-        if found.size == math.prod(channels):
-            found = found.reshape(*channels, *(1,) * (values.ndim - 1 - len(channels)))
-    pairs = zip(reversed(found.shape), reversed(values.shape), strict=False)
-    if found.ndim > values.ndim or any(own not in (1, size) for own, size in pairs):
-        raise CannotSolve("misfit", what=name_of(given), why=f"it is {by(found.shape)}, the input {by(values.shape)}")
-    return found
-
-
-def _groups(found: Norm, *arrays: Array) -> list[list[Array]]:
-    """For each set of numbers that is normalised together, the entries of every array."""
-    rows = []
-    for each in (found.values, *arrays):
-        full = np.broadcast_to(each, found.values.shape)
-        kept = [axis for axis in range(full.ndim) if axis not in found.axes]
-        size = math.prod(full.shape[axis] for axis in found.axes)
-        rows.append(np.transpose(full, (*kept, *found.axes)).reshape(-1, size))
-    return [list(group) for group in zip(*rows, strict=True)]
+def average(rows: Array) -> Array:
+    return exact.over(exact.total(rows), rows.shape[-1])
 
 
 def _steps(found: Norm, *, output: bool = True) -> list[tuple[Step, ...]]:
@@ -152,28 +128,29 @@ def _steps(found: Norm, *, output: bool = True) -> list[tuple[Step, ...]]:
     if found.values.size > MOST_SHOWN or exact.is_float(found.values):
         return [worked(f"{found.kind} norm", values=found.values)]
     steps = []
-    result = found.output.reshape(found.values.shape) if output else found.values
-    parts = _groups(found, found.mean, found.variance, found.gamma, found.beta, result)
-    for place, (values, means, variances, gammas, betas, results) in enumerate(parts[:6], 1):
-        words, mean, below = f" {place}" if len(parts) > 1 else "", shown(means[0]), f"/{len(values)}"
+    results = found.output if output else found.values
+    for place, values in enumerate(found.values[:6]):
+        words, below = f" {place + 1}" if len(found.values) > 1 else "", f"/{len(values)}"
+        mean, variance = shown(found.mean[place, 0]), shown(found.variance[place, 0])
         if found.kind != "rms" and not found.stored:
             text = " + ".join(f"({shown(each)})" for each in values)
-            steps.append(worked(f"mean{words}", f"({text}){below}", values=exact.array(means[0])))
+            steps.append(worked(f"mean{words}", f"({text}){below}", values=exact.array(found.mean[place, 0])))
         if not found.stored:
             text = " + ".join(f"({shown(each)} - ({mean}))^2" for each in values)
             name = "mean square" if found.kind == "rms" else "variance"
-            steps.append(worked(f"{name}{words}", f"({text}){below}", values=exact.array(variances[0])))
+            steps.append(worked(f"{name}{words}", f"({text}){below}", values=exact.array(found.variance[place, 0])))
         if output:
-            root = rf"\sqrt{{{shown(variances[0])} + {shown(found.epsilon)}}}"
-            rows = zip(values, gammas, betas, strict=True)
+            root = rf"\sqrt{{{variance} + {shown(found.epsilon)}}}"
+            rows = zip(values, found.gamma[place], found.beta[place], strict=True)
             text = ", ".join(rf"({shown(g)}) \cdot ({shown(x)} - ({mean}))/{root} + ({shown(b)})" for x, g, b in rows)
-            steps.append(worked(f"output{words}", f"({text})", values=results, reason=_REASONS[found.kind == "rms"]))
+            reason = _REASONS[found.kind == "rms"]
+            steps.append(worked(f"output{words}", f"({text})", values=results[place], reason=reason))
     return steps
 
 
 def _apply(exercise: Exercise, asked: Asked) -> Answer:
     found = norm(exercise, asked)
-    return answered(found.output, exercise, _steps(found))
+    return answered(found.back(found.output), exercise, _steps(found))
 
 
 for _kind in KINDS:
@@ -185,26 +162,33 @@ for _kind in KINDS:
 def norm_gradient(exercise: Exercise, asked: Asked) -> Answer:
     """The gradient of a loss with respect to the input of a norm, or to gamma or beta."""
     found, upstream = norm(exercise, asked), stacked(exercise, "upstream")
-    assert upstream is not None
-    if upstream.size != found.values.size:
-        why = f"it is {by(upstream.shape)}, the input {by(found.shape)}"
+    shape = found.back(found.values).shape
+    if upstream is None or upstream.size != found.values.size:
+        why = f"it is {by(np.shape(upstream))}, the input {by(shape)}"
         raise CannotSolve("misfit", what="the upstream gradient", why=why)
-    part = next((each for each in ("gamma", "beta") if each in asked.object.lower()), "")
-    upstream = upstream.reshape(found.values.shape)
-    if part:
-        inner = (exact.product(upstream, found.normalised) if part == "gamma" else upstream).reshape(found.shape)
+    upstream = found.rows(upstream)
+    if part := next((each for each in ("gamma", "beta") if each in asked.object.lower()), ""):
+        inner = found.back(exact.product(upstream, found.normalised) if part == "gamma" else upstream)
         feature = 1 if found.kind in ("batch", "group") and inner.ndim > 1 else inner.ndim - 1
         others = tuple(axis for axis in range(inner.ndim) if axis != feature)
-        return answered(exact.total(inner, others, keepdims=False) if others else inner, exercise)
-    result, steps = found.gradient(upstream), _steps(found, output=False)
-    if found.values.size <= MOST_SHOWN and not exact.is_float(found.values) and not found.stored:
-        below = exact.plus(found.variance, found.epsilon)
+        return answered(exact.total(inner, others, keepdims=False), exercise)
+    scaled, below = exact.product(upstream, found.gamma), exact.plus(found.variance, found.epsilon)
+    steps = _steps(found, output=False)
+    if found.stored:
+        return answered(found.back(exact.over(scaled, found.deviation)), exercise, steps)
+    centred = exact.minus(found.values, found.mean)
+    centre = found.mean if found.kind == "rms" else average(scaled)  # the mean of a root mean square counts as 0
+    along = average(exact.product(scaled, centred))
+    inner = exact.minus(exact.minus(scaled, centre), exact.over(exact.product(centred, along), below))
+    result = exact.over(inner, found.deviation)
+    if found.values.size <= MOST_SHOWN and not exact.is_float(found.values):
         reason = "the mean is taken off, and the part along the normalised input, over the deviation"
-        for _, *parts, results in _groups(found, *found.parts(upstream), below, result)[:6]:
-            columns = zip(*([shown(each) for each in part] for part in parts), strict=True)
-            texts = (rf"({g} - ({c}) - ({x}) \cdot ({a})/({v}))/\sqrt{{{v}}}" for g, c, x, a, v in columns)
-            steps.append(worked("gradient", f"({', '.join(texts)})", values=results, reason=reason))
-    return answered(result.reshape(found.shape), exercise, steps)
+        for place, values in enumerate(result[:6]):
+            c, a, v = (shown(each[place, 0]) for each in (centre, along, below))
+            pairs = zip(map(shown, scaled[place]), map(shown, centred[place]), strict=True)
+            text = ", ".join(rf"({g} - ({c}) - ({x}) \cdot ({a})/({v}))/\sqrt{{{v}}}" for g, x in pairs)
+            steps.append(worked("gradient", f"({text})", values=values, reason=reason))
+    return answered(found.back(result), exercise, steps)
 
 
 @solver("norm_statistics", ("input|vector|tokens",))
@@ -212,8 +196,9 @@ def norm_gradient(exercise: Exercise, asked: Asked) -> Answer:
 def norm_statistics(exercise: Exercise, asked: Asked) -> Answer:
     """The mean and the variance that a norm uses; for root mean square, the mean square."""
     found = norm(exercise, asked)
-    flat = [np.broadcast_to(each, found.variance.shape).reshape(-1) for each in (found.mean, found.variance)]
-    means, variances = (each if each.size > 1 else exact.array(each[0]) for each in flat)
+    means, variances = (
+        exact.array(each[:, 0] if len(each) > 1 else each[0, 0]) for each in (found.mean, found.variance)
+    )
     steps = _steps(found, output=False) if found.values.size <= MOST_SHOWN else []
     if found.kind == "rms":
         return answered(variances, exercise, steps)
