@@ -2,8 +2,10 @@
 
 `python -m benchmarks exercises [--field DIR]`. DIR holds the sheets of benchmarks/field_key.json, whose text is not in
 the project: the key has the name of a sheet, the label of a question and the right values. Without DIR the sheets are
-"absent". An exercise is wrong as soon as one printed answer is; one that must be refused is wrong where a figure is
-printed without saying that a given is missing.
+"absent". An exercise is wrong as soon as one printed answer is; "partly" right where another part has no answer;
+"assumed" where the figure is that of a convention which the text leaves open and which is not the key's; "unjudged"
+where the key has no value to compare with (words, proofs). Only "right" counts as right. One that must be refused is
+wrong where a figure is printed without saying that a given is missing.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ HERE = Path(__file__).parent
 KEY = HERE / "field_key.json"
 RECORDS = HERE / "field_records.json"
 FRESH = Path("tests/exercises/fresh")
-VERDICTS = ("right", "wrong", "refused", "not understood")
+VERDICTS = ("right", "partly", "assumed", "unjudged", "wrong", "refused", "not understood")
 WRITTEN = ("words", "proof")  # forms whose answer no value judges
 
 
@@ -108,8 +110,6 @@ def equal_numbers(answer: Answer, value: Any, wanted: Mapping[str, Any], relativ
 
 
 def equal_text(answer: Answer, text: str, wanted: Mapping[str, Any]) -> bool:
-    if not text:
-        return answer.derivation.holds
     labels = answer.value if isinstance(answer.value, tuple) else (answer.value,)
     if answer.form == "choice" and plain_label(text) in {plain_label(str(each)) for each in labels}:
         return True
@@ -160,21 +160,25 @@ def judged(parts: Sequence[Solved], wanted: Sequence[Mapping[str, Any]], relativ
             yield "not understood"
         elif not answers:
             yield "refused"
-        elif each.get("form") in WRITTEN or any(
-            matches(answer, each, relative or each.get("relative", False)) for answer in answers
-        ):
-            yield "right"
+        elif each.get("form") in WRITTEN or each.get("text") == "":
+            yield "unjudged"
         else:
-            yield "wrong"
+            exact = relative or each.get("relative", False)
+            assumed = {**each, "values": None, "text": None, "also": each.get("assumed", ())}
+            if any(matches(answer, each, exact) for answer in answers):
+                yield "right"
+            else:
+                yield "assumed" if any(matches(answer, assumed, exact) for answer in answers) else "wrong"
 
 
 def together(verdicts: Iterable[str]) -> str:
-    """One verdict of several: wrong as soon as one is, right where none is refused."""
-    found = list(verdicts)
-    for verdict in ("wrong", "right", "refused"):
-        if verdict in found:
-            return verdict
-    return "not understood"
+    """One verdict of several: wrong as soon as one is, right where all are."""
+    found = set(verdicts)
+    if "wrong" in found or len(found) == 1:
+        return "wrong" if "wrong" in found else found.pop()
+    if found & {"refused", "not understood"}:
+        return "partly" if found & {"right", "assumed", "unjudged"} else "refused"
+    return "assumed" if "assumed" in found else "unjudged"
 
 
 def solved_parts(readings: Iterable[Reading]) -> list[Solved]:
