@@ -51,8 +51,8 @@ def _attempt(draw: random.Random, shape: Mapping[str, Any]) -> Lookup | None:
     scores = _scores(query, keys)
     best, order = max(scores), sorted(set(scores), reverse=True)
     chosen = scores.index(best) == shape["best"] and scores.count(best) == 1 + tied
-    # The softmax average must not round to the value itself, nor the score be the index.
-    close = max(order[:1]) - min(order[:2]) <= 8 and best not in (shape["best"], shape["best"] + 1)
+    # The softmax average must not round to the value itself, nor the score be the index or 0.
+    close = max(order[:1]) - min(order[:2]) <= 8 and best not in (0, shape["best"], shape["best"] + 1)
     if not (any(query) and len(order) == n - tied and chosen and close):
         return None
     if shape["padded"]:
