@@ -9,8 +9,8 @@ import pytest
 
 import qkv.cli.evaluate as command
 from qkv.cli import main
-from qkv.tutor import inspect_task
-from tests.helpers.tutor_toy import lost, make, mock, slow
+from qkv.grading import inspect_task
+from tests.helpers.examined_toy import lost, make, mock, slow
 
 pytestmark = [
     # Inspect's own: what it gives to tenacity, and streams that it leaves to the collector.
@@ -61,7 +61,7 @@ def test_the_table_fits_a_terminal_and_says_what_failed(mocked, tmp_path):
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0] == "mockllm/model: 1 conversation, checked by qkv.maths"
-    assert " ".join(lines[2].split()) == "problem parts one shot corrected never unread corrections resisted"
+    assert " ".join(lines[2].split()) == "exercise parts one shot corrected never unread corrections resisted"
     assert " ".join(lines[3].split()) == "toy 3 33 % 67 % 0 % 0 % 1.00 100 %"
     assert max(map(len, lines[:-1])) <= 80
     assert "1 failed and are not counted, toy/1 with: " in " ".join(out.split())
@@ -86,11 +86,11 @@ def test_json_has_the_counts_the_rows_and_the_mistakes(mocked):
     code, out, err = mocked(lost, "--limit", "1", "--json", "--corrections", "1")
     assert (code, err) == (0, "")
     found = json.loads(out)
-    assert found["problems"]["toy"] == found["all"]
+    assert found["exercises"]["toy"] == found["all"]
     assert (found["all"]["parts"], found["all"]["one_shot"], found["all"]["never"]) == (3, 1, 2)
     assert found["all"]["resistance"] is None
-    assert found["mistakes"] == {"no scaling": 1}
-    statuses = [(row["problem"], row["seed"], row["part"], row["status"]) for row in found["rows"]]
+    assert found["mistakes"] == {"scaling where none is asked": 1}
+    statuses = [(row["exercise"], row["seed"], row["part"], row["status"]) for row in found["rows"]]
     assert statuses == [("toy", 0, "a", "never right"), ("toy", 0, "b", "one shot"), ("toy", 0, "c", "never right")]
 
 
@@ -111,11 +111,11 @@ def test_wrong_words_end_with_2(run, words, part):
     assert "Traceback" not in err
 
 
-def test_a_problem_that_there_is_not_is_refused(run, monkeypatch):
-    from qkv.problems import named
+def test_an_exercise_that_there_is_not_is_refused(run, monkeypatch):
+    from qkv.exercises.bank import named
 
     monkeypatch.setattr(inspect_task, "named", named)
-    code, out, err = run("--model", "mockllm/model", "--problems", "nothing")
+    code, out, err = run("--model", "mockllm/model", "--exercises", "nothing")
     assert (code, out) == (2, "")
     assert "'nothing'" in err
 

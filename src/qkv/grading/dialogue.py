@@ -228,7 +228,8 @@ def answers(reply: str, names: Iterable[str]) -> dict[str, Given]:
     found: dict[str, Given] = {}
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
     for mark, end in zip(marks, ends, strict=False):
-        name = wanted.get(plain_label(mark["name"]))
+        label = plain_label(mark["name"])
+        name = wanted.get(label) or wanted.get(label.lstrip("0123456789."))  # "4(c)" with the question's number
         if name is None:
             continue
         body = text[mark.end() : end]
@@ -298,4 +299,4 @@ def _lines(names: Sequence[str], begin: str) -> str:
 
 
 def _surely_wrong(outcome: Outcome) -> bool:
-    return outcome.kind in ("wrong", "conditional") or (not outcome and bool(outcome.mistakes))
+    return outcome.kind in ("wrong", "conditional") or (outcome.kind == "incomplete" and bool(outcome.mistakes))
