@@ -85,9 +85,20 @@ class ExplicitReader:
         for run in _runs(sections):
             for found in _claims(run):
                 claims.append(_claim(run[0].place, found))
-        claims += [_claim(place, found) for place, found in replies]
+        claims = _without_steps(claims) + [_claim(place, found) for place, found in replies]
         order = sorted(range(len(claims)), key=lambda at: (claims[at].turn, claims[at].span, at))
         return [claims[at] for at in order]
+
+
+def _without_steps(claims: Sequence[AnswerClaim]) -> list[AnswerClaim]:
+    """Claims without the equations that a turn leads to its answer with."""
+    final = {(each.question, each.part, each.turn): each.span for each in claims if each.anchor in ("answer", "box", "table", "summary")}
+
+    def is_step(claim: AnswerClaim) -> bool:
+        answer = final.get((claim.question, claim.part, claim.turn))
+        return claim.anchor == "equation" and answer is not None and claim.span[0] < answer[0] < claim.span[1] + 3000
+
+    return [claim for claim in claims if not is_step(claim)]
 
 
 def _claim(place: Place, found: _Found) -> AnswerClaim:
@@ -140,7 +151,7 @@ class _Walk:
             own = [unit for unit in self.spoken[at : at + 6] if unit.turn is turn]
             if len(own) <= 3:
                 self._reply(at)
-            path = self._only_mentioned()
+            path = self._only_mentioned() if sum(map(len, self.prompt)) < 500 else ()
             if path and self.state.number and (place := self.questions.at(self.state.number, path)):
                 # "Are you sure about (b)?": what follows is about (b), until a label says otherwise.
                 self._open(Section(place, first=own[0], head_start=own[0].start, round=self.state.round))
@@ -181,18 +192,25 @@ class _Walk:
             return
         if state.section is None and state.number and (alone := self.questions.at(state.number, ())):
             self._open(Section(alone, first=unit, head_start=unit.start, round=state.round))
-        if state.section is not None and not (unit.kind == "line" and self.questions.is_restated(unit.text)):
+        if state.section is not None and not (unit.kind == "line" and self._restated(unit.text, state.section.place)):
             state.section.units.append(unit)
+
+    def _restated(self, text: str, place: Place) -> bool:
+        """Whether a line repeats the sheet; an option alone may be the answer."""
+        return self.questions.is_restated(text) and not (place.kind == "choice" and _value(text, place))
 
     def _wrapped(self, at: int, label: Label) -> bool:
         """Whether a label only begins a line because a sentence was broken there."""
         if not at or self.spoken[at - 1].turn is not self.spoken[at].turn:
             return False
         before, line = self.spoken[at - 1].text.rstrip(), self.spoken[at].text
+        if not line[label.end :].strip():
+            return False
         adjacent = self.spoken[at].turn.text[self.spoken[at - 1].stop : self.spoken[at].start].count("\n") < 2
-        unfinished = len(before) > 45 and not re.search(r"[.:!?;)\]|]$", before)
-        lower = label.part_word and line.lstrip()[:1].islower()
-        return adjacent and self.spoken[at - 1].kind == "line" and (lower or (unfinished and not label.answer)) and len(before) > 30
+        if not adjacent or self.spoken[at - 1].kind != "line":
+            return False
+        lower = label.part_word and line.lstrip()[:1].islower() and len(before) > 30
+        return not re.search(r"[.:!?;]$", before) and (lower or pattern("unfinished").search(before) is not None)
 
     def _aliased(self, line: str, at: int) -> Label | None:
         """The name of a blank, "A", alone on a line or in the first cell of a row, in a list of them."""
@@ -263,6 +281,9 @@ class _Walk:
             return None, ""  # the heading of a list of blanks
         return place, ""
 
+    def _of_number(self) -> list[Place]:
+        return [place for place in self.recent if place.number == self.state.number]
+
     def _reply(self, at: int) -> None:
         """A turn that is nothing but a formula answers the part that the prompt before it names."""
         if at >= len(self.spoken) or self.state.number is None:
@@ -275,7 +296,8 @@ class _Walk:
         named = [place for path in mentions(prompt) if (place := self.questions.at(self.state.number, path))]
         fitting = [place for place in named if _fits(unit.plain, place)]
         if not fitting:
-            fitting = [place for place in self.recent if place.number == self.state.number and _fits(unit.plain, place) and _asked_in(prompt, place)]
+            ranked = {place: _asked_in(prompt, place) for place in self._of_number() if _fits(unit.plain, place)}
+            fitting = [place for place, rank in ranked.items() if rank and rank == max(ranked.values())]
         if len({place.path for place in fitting}) == 1 and (text := _value(unit.plain, fitting[0])):
             self.replies.append((fitting[0], _Found(text, unit.start, unit.stop, unit.turn, "answer")))
 
@@ -289,6 +311,8 @@ def _numbers(questions: Questions, spoken: Sequence[Unit]) -> dict[int, str | No
         number = heading_of(unit.text, questions)
         if number is None and unit.turn.speaker != "tutor" and len(unit.text) < 600:
             number = prompted(unit.text, unit.turn.speaker == "student")
+        if number == "?" and any(found.get(each) == "?" for each in range(max(0, at - 12), at)):
+            continue  # the prompt again, over the break of a page
         if number is not None:
             found[at] = number
     if not found and questions.only is None:
@@ -315,16 +339,27 @@ def _answer_cell(cells: Sequence[str], header: Sequence[str]) -> str:
 
 
 def _runs(sections: Sequence[Section]) -> Iterator[list[Section]]:
-    """Sections each alone, and the blanks of one listing together."""
-    run: list[Section] = []
+    """Sections each alone, and the blanks of one listing together while their letters rise."""
+    runs: dict[int, list[Section]] = {}
     for section in sections:
-        if run and not (section.blank and run[-1].blank and section.place is run[-1].place and section.round == run[-1].round
-                        and section.blank > run[-1].blank and section.first and run[-1].first and section.first.turn is run[-1].first.turn):  # fmt: skip
+        if not section.blank:
+            yield [section]
+            continue
+        key = id(section.place)
+        run = runs.get(key)
+        same = run and section.blank >= run[-1].blank and (section.round, section.summary, _turn(section)) == (
+            run[-1].round, run[-1].summary, _turn(run[-1]))  # fmt: skip
+        if run and same:
+            run.append(section)
+            continue
+        if run:
             yield run
-            run = []
-        run.append(section)
-    if run:
-        yield run
+        runs[key] = [section]
+    yield from runs.values()
+
+
+def _turn(section: Section) -> int:
+    return section.first.turn.index if section.first else -1
 
 
 def _claims(run: Sequence[Section]) -> list[_Found]:
@@ -353,9 +388,12 @@ def _with_stance(found: _Found, section: Section) -> _Found:
 def _blanks(run: Sequence[Section]) -> list[_Found]:
     """The blanks of a listing as one claim: "a = d_model", a line for each."""
     read: list[tuple[str, _Found]] = []
+    listing = _listings(run[0].place.exercise)
     for section in run:
         for found in _single(section)[:1]:
-            if found.text:
+            if re.search(rf"self\._*\s*\(?{section.blank}\)?_", listing):
+                found = replace(found, text=found.text.removeprefix("self."))
+            if found.text and (section.blank, found.text) not in [(blank, each.text) for blank, each in read]:
                 read.append((section.blank, found))
     if len(read) < 2:
         return []
@@ -366,12 +404,27 @@ def _blanks(run: Sequence[Section]) -> list[_Found]:
 
 def _words(section: Section) -> list[_Found]:
     """An explanation: everything under the label."""
-    texts = [section.head, *(unit.text for unit in section.units if unit.kind != "code")]
+    own = _without_contrast([unit for unit in section.units if unit.kind != "code"])
+    texts = [section.head, *(unit.text for unit in own)]
     prose = "\n".join(texts).strip()[:MOST_QUOTED]
     if len(re.findall(r"[A-Za-z]{3,}", prose)) < 5 or section.first is None:
         return []
-    own = [unit for unit in section.units if unit.turn is section.first.turn]
-    return [_Found(prose, section.head_start, max([section.first.stop, *(unit.stop for unit in own)]), section.first.turn, "label")]
+    stops = [unit.stop for unit in own if unit.turn is section.first.turn]
+    return [_Found(prose, section.head_start, max([section.first.stop, *stops]), section.first.turn, "label")]
+
+
+def _without_contrast(lines: Sequence[Unit]) -> list[Unit]:
+    """Lines without what is told for comparison: below a heading that says so, up to the next heading."""
+    kept, other = [], False
+    for unit in lines:
+        plain = re.sub(rf"^{phrases()['lead']}", "", unit.text).strip()
+        if pattern("contrast").match(plain):
+            other = True
+        elif other and re.match(r".{3,60}:$", plain):
+            other = False
+        if not other:
+            kept.append(unit)
+    return kept
 
 
 def _proof(section: Section) -> list[_Found]:
@@ -536,7 +589,7 @@ def _alone(section: Section) -> _Found | None:
         text = re.sub(phrases()["arrow"], "", text).strip()
         if section.place.kind in ("choice", "blank"):
             value = _value(text, section.place) if _options(section.place) else None
-        elif section.place.kind == "class" and _CLASS.match(text):
+        elif section.place.kind == "class" and _CLASS.match(text) and not re.match(r"[A-Za-z\s]{2,}[:=]", text):
             around = [lines[place].text if 0 <= place < len(lines) else "" for place in (at - 1, at + 1)]
             value = None if is_torn(text, *around) else _value(text, section.place)
         else:
@@ -563,6 +616,8 @@ def _last_equation(section: Section) -> _Found | None:
         text = re.split(r"⇒|⟹|=>|\\implies|\\Rightarrow|∴|\\therefore", unit.plain)[-1].strip()
         if unit.kind == "line" and (norm := norm_over_lines(text, after)):
             return _Found(norm, unit.start, lines[at + 1].stop, unit.turn, "equation")
+        if section.place.kind == "array" and not _GROUP.search(text):
+            continue
         if "=" not in text or not _is_formula(text) or (unit.kind == "line" and is_fragment(text)):
             continue
         led = unit.kind == "display" or not torn or pattern("introduces").search(before.strip())
@@ -589,11 +644,16 @@ def _is_code(text: str, exercise: Exercise) -> bool:
     return bool(text) and _CODE.fullmatch(text) is not None and len(re.findall(r"[A-Za-z_]\w{2,}", text)) <= 3 and not re.search(r"[a-z]{2,} [a-z]{2,}", text)
 
 
+def _listings(exercise: Exercise) -> str:
+    """The listings of an exercise, and its text."""
+    records = [exercise, *getattr(exercise, "records", {}).values()]
+    given = [str(each.value) for record in records for each in record.givens if each.role == "listing"]
+    return "\n".join([*dict.fromkeys(given), exercise.text])
+
+
 def _named(text: str, exercise: Exercise) -> str:
     """A text with the names of the listings as they are there: "d model" for d_model."""
-    listings = [str(given.value) for given in exercise.givens if given.role == "listing"] + [exercise.text]
-    listings += [str(given.value) for record in getattr(exercise, "records", {}).values() for given in record.givens if given.role == "listing"]
-    names = {name for listing in listings for name in re.findall(r"\b[A-Za-z]+(?:_[A-Za-z0-9]+)+\b", listing)}
+    names = set(re.findall(r"\b[A-Za-z]+(?:_[A-Za-z0-9]+)+\b", _listings(exercise)))
     for name in sorted(names, key=len, reverse=True):
         text = re.sub(rf"(?<![\w]){name.replace('_', ' ')}(?!\w)", name, text)
     return text
@@ -634,12 +694,7 @@ def _chosen(text: str, place: Place) -> str | None:
     text = re.sub(phrases()["alternative"], "", text, flags=re.IGNORECASE).strip(" `")
     if not _is_code(text, place.exercise):
         return None
-    return text.removeprefix("self.") if _after_self(place) else text
-
-
-def _after_self(place: Place) -> bool:
-    """Whether a blank stands behind "self." in the listing."""
-    return False
+    return text
 
 
 def _fits(text: str, place: Place) -> bool:
@@ -653,9 +708,10 @@ def _fits(text: str, place: Place) -> bool:
     return place.kind == "formula" and not _CLASS.match(text)
 
 
-def _asked_in(prompt: str, place: Place) -> bool:
-    """Whether a prompt names the quantity of a part."""
+def _asked_in(prompt: str, place: Place) -> int:
+    """How long a name of the quantity of a part stands in a prompt; 0 for none."""
     from ..exercises.forms.statement import phrases as forms
 
     names = [name for name in forms()["names"].get(place.asked.quantity, ()) if len(name) > 5]
-    return any(re.search(rf"\b{name}\b", prompt, re.IGNORECASE) for name in names)
+    found = [re.search(rf"\b{name}\b", prompt, re.IGNORECASE) for name in names]
+    return max((len(each.group()) for each in found if each), default=0)

@@ -44,6 +44,7 @@ def read_pages(text: str) -> tuple[str, list[tuple[int, str]]]:
 
 def columns(text: str) -> str:
     """A text with the columns of matrices, whose brackets came as digits, as lists: "[1, 4, 3]"."""
+    text = re.sub(r"(?<=[A-Za-z])↵(?=[a-z])", "ff", text)  # a ligature of TeX's fonts
     found = list(_COLUMN.finditer(text))
     if len(found) < 3:
         return text  # too few to tell brackets from numbers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -61,7 +61,7 @@ def tokens(label: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Place:
     """A part of a question: `kind` says what its answer looks like, `blanks` are the names of several blanks."""
 
@@ -130,13 +130,14 @@ class Questions:
         found = _shingles(text)
         return len(found) > 1 and sum(each in self.shingles for each in found) >= 0.7 * len(found)
 
-    def by_content(self, text: str, among: Iterable[str]) -> str | None:
-        """The question whose own words a text has, by a clear margin."""
-        said = set(_words(text))
-        scores = sorted(((len(said & self.words[number]), number) for number in among), reverse=True)
-        if not scores or scores[0][0] < 3 or (len(scores) > 1 and scores[0][0] < 2 * scores[1][0]):
-            return None
-        return scores[0][1]
+    def by_content(self, text: str, among: Container[str]) -> str | None:
+        """The question whose own words a text has most of all, and by a clear margin among those that it may be."""
+        said = Counter(_words(text))
+        scores = sorted(((sum(min(said[word], 9) for word in words if len(word) > 4), number)
+                         for number, words in self.words.items()), reverse=True)  # fmt: skip
+        others = [score for score, number in scores if number in among][1:2] or [0]
+        best, number = scores[0]
+        return number if number in among and best > 3 and 2 * best >= 3 * others[0] else None
 
     def is_title(self, number: str, text: str) -> bool:
         """Whether a line is the title of a question."""
@@ -225,7 +226,8 @@ def heading_of(line: str, questions: Questions) -> str | None:
     """The number of the question that a line is the heading of."""
     plain = re.sub(rf"^{phrases()['lead']}", "", line)
     found = pattern("heading").match(plain)
-    if found and len(plain) < 200:
+    short = found is not None and re.match(r"q\W*\d", plain, re.IGNORECASE) is not None
+    if found and len(plain) < 200 and not (short and not re.match(r"Q\s*\.?#?\d{1,2}\s*[.:)(—–-]|Q\s*\d{1,2}[a-h]\b", plain)):
         return found["number"]
     titled = pattern("numbered_title").match(plain)
     if titled and titled["number"] in questions.places and questions.is_title(titled["number"], titled["title"]):
