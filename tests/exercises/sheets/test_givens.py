@@ -93,6 +93,19 @@ def test_machine_figures(text: str, role: str, value: object, unit: str) -> None
     assert (role, value, unit) in [(given.role, given.value, given.unit) for given in find_givens(text)]
 
 
+SIZES = ["of dimension 96", "of size 96", "of width 96", "each of dimension 96", "with a head dimension of 96"]
+HEADS = [("KV", "kv_heads"), ("key/value", "kv_heads"), ("", "heads"), ("attention", "heads"), ("query", "heads")]
+
+
+@pytest.mark.parametrize("size", [*SIZES, "of head dimension 96", "with dimension 96 each"])
+@pytest.mark.parametrize(("heads", "role"), HEADS)
+def test_heads_and_their_width(heads: str, role: str, size: str) -> None:
+    assert [(given.role, given.value) for given in find_givens(f"A layer has 5 {heads} heads {size}.")] == [
+        (role, 5),
+        ("head_width", 96),
+    ]
+
+
 def test_ambiguous_letters_are_other_without_words() -> None:
     for letter in "nNKDTBS":
         assert found(f"Let {letter} = 5.") == [("other", letter, 5)]
