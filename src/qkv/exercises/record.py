@@ -295,8 +295,9 @@ def shape_of(value: Any) -> tuple[int, ...]:
 
 
 def _given_words(given: Given) -> str:
-    name = given.symbol or given.role.replace("_", " ")
-    role = "" if name == given.role else given.role.replace("_", " ")
+    words = given.role.replace("_", " ")
+    name = given.symbol or words
+    role = "" if name in (words, given.role) else words
     shape = given.shape or shape_of(given.value)
     if shape:
         return f"{name} ({f'{role}, ' if role else ''}{'×'.join(map(str, shape))})"
