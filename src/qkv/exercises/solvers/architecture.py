@@ -217,6 +217,8 @@ def _preset(exercise: Exercise) -> Model | None:
 
 def _fill_heads(setting: Setting, sizes: dict[str, Any]) -> None:
     variant = setting.exercise.structure.variant
+    if "heads" not in sizes and "kv_heads" in sizes and setting.asked.quantity == "cache_bytes":
+        sizes["heads"] = sizes["kv_heads"]  # a cache does not depend on the number of query heads
     if "d_model" not in sizes and "head_width" in sizes:
         sizes["d_model"] = sizes["head_width"] * sizes.get("heads", 1)
     if "heads" not in sizes and "head_width" in sizes and setting.has("width"):
