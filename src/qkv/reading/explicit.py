@@ -20,9 +20,13 @@ from .torn import balanced, is_fragment, is_torn, norm_over_lines, whole
 from .units import Unit, units
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
-_CLASS = re.compile(r"^(?:[A-Za-z\s]{0,30}[:=]\s*)?(?:\\?(?:mathcal|Theta|operatorname)?\s*\{?\s*[OΘ𝒪]\s*\}?)\s*(?:\\left)?\(.*\)\s*[.,]?$")
+_CLASS = re.compile(
+    r"^(?:[A-Za-z\s]{0,30}[:=]\s*)?(?:\\?(?:mathcal|Theta|operatorname)?\s*\{?\s*[OΘ𝒪]\s*\}?)\s*(?:\\left)?\(.*\)\s*[.,]?$"
+)
 _CODE = re.compile(r"[\w.]+(?:\(.*\))?|[\w.\s*/+-]{1,40}|\[[^\[\]]*\]|-?\d+|[\w.]*\(?[\"'][\w,\s]+->\s*\w*[\"'].*")
-_GROUP = re.compile(r"\[[^\[\]\n]+\](?:\s*(?:ᵀ|\^\{?(?:T|\\top)\}?))?|\\begin\{[bpv]matrix\}.*?\\end\{[bpv]matrix\}(?:\^\{?(?:T|\\top)\}?)?")
+_GROUP = re.compile(
+    r"\[[^\[\]\n]+\](?:\s*(?:ᵀ|\^\{?(?:T|\\top)\}?))?|\\begin\{[bpv]matrix\}.*?\\end\{[bpv]matrix\}(?:\^\{?(?:T|\\top)\}?)?"
+)
 MOST_QUOTED = 6_000  # characters of a section in words
 
 
@@ -92,7 +96,11 @@ class ExplicitReader:
 
 def _without_steps(claims: Sequence[AnswerClaim]) -> list[AnswerClaim]:
     """Claims without the equations that a turn leads to its answer with."""
-    final = {(each.question, each.part, each.turn): each.span for each in claims if each.anchor in ("answer", "box", "table", "summary")}
+    final = {
+        (each.question, each.part, each.turn): each.span
+        for each in claims
+        if each.anchor in ("answer", "box", "table", "summary")
+    }
 
     def is_step(claim: AnswerClaim) -> bool:
         answer = final.get((claim.question, claim.part, claim.turn))
@@ -158,7 +166,11 @@ class _Walk:
                 self.state.path = path
 
     def _only_mentioned(self) -> tuple[str, ...]:
-        named = [path for path in mentions("\n".join(self.prompt)) if self.state.number and self.questions.at(self.state.number, path)]
+        named = [
+            path
+            for path in mentions("\n".join(self.prompt))
+            if self.state.number and self.questions.at(self.state.number, path)
+        ]
         return named[0] if len(named) == 1 else ()
 
     def _to_number(self, number: str | None) -> None:
@@ -180,7 +192,11 @@ class _Walk:
                 state.section.units.append(unit)
             return
         line = unit.cells[0] if unit.kind in ("row", "head") and unit.cells else unit.text
-        if pattern("summary").match(re.sub(rf"^{phrases()['lead']}", "", line)) and unit.kind == "line" and not label_of(line):
+        if (
+            pattern("summary").match(re.sub(rf"^{phrases()['lead']}", "", line))
+            and unit.kind == "line"
+            and not label_of(line)
+        ):
             state.section, state.path, state.blank, state.summary = None, (), "", True
             return
         label = label_of(line) if unit.kind in ("line", "row", "head") else None
@@ -215,7 +231,9 @@ class _Walk:
     def _aliased(self, line: str, at: int) -> Label | None:
         """The name of a blank, "A", alone on a line or in the first cell of a row, in a list of them."""
         name = line.strip().strip("*_: ")
-        place = next((each for each in self.questions.places.get(self.state.number or "", ()) if each.asked.object == name), None)
+        place = next(
+            (each for each in self.questions.places.get(self.state.number or "", ()) if each.asked.object == name), None
+        )
         if place is None or len(name) != 1 or place.kind not in ("choice", "blank"):
             return None
         first = min(each.asked.object for each in self.questions.places[place.number] if len(each.asked.object) == 1)
@@ -244,7 +262,18 @@ class _Walk:
             known = label.path[0] in self.questions.letters(state.number)
             state.section, state.path = None, label.path if known else ()
             return known
-        section = Section(place, [], rest, start, unit, label.answer, state.summary, unit.kind in ("row", "head") or not rest.strip(), blank, state.round)
+        section = Section(
+            place,
+            [],
+            rest,
+            start,
+            unit,
+            label.answer,
+            state.summary,
+            unit.kind in ("row", "head") or not rest.strip(),
+            blank,
+            state.round,
+        )
         if self.questions.is_restated(line) or (rest.strip().endswith("?") and not label.answer):
             section.head = ""
             section.table = False
@@ -270,9 +299,11 @@ class _Walk:
         current = state.path or (state.section.place.path if state.section else ())
         path = deeper(label.path, letters, current)
         place = questions.at(number, path)
-        holder = next((each for each in questions.places.get(number, ()) if each.blanks and path[0] in each.blanks), None)
-        below = [each for each in questions.places.get(number, ()) if len(each.path) == 2 and each.path[1] == path[0]
-                 and each.kind in ("blank", "choice") and each.path[1] not in ("i", "v")] if len(path) == 1 else []  # fmt: skip
+        parts = questions.places.get(number, ())
+        holder = next((each for each in parts if each.blanks and path[0] in each.blanks), None)
+        below = [
+            each for each in parts if each.kind in ("blank", "choice") and each.path[1:] == path and path != ("i",)
+        ]
         if (holder or below) and not label.part_word and not label.answer and len(path) == 1:
             code = _is_code(text, holder.exercise if holder else below[0].exercise)
             if label.blank_word or code:
@@ -290,7 +321,11 @@ class _Walk:
             return
         unit = self.spoken[at]
         after = self.spoken[at + 1] if at + 1 < len(self.spoken) and self.spoken[at + 1].turn is unit.turn else None
-        if unit.kind not in ("line", "display") or not _is_formula(unit.plain) or is_torn(unit.plain, "", after.text if after else ""):
+        if (
+            unit.kind not in ("line", "display")
+            or not _is_formula(unit.plain)
+            or is_torn(unit.plain, "", after.text if after else "")
+        ):
             return
         prompt = "\n".join(self.prompt)
         named = [place for path in mentions(prompt) if (place := self.questions.at(self.state.number, path))]
@@ -318,7 +353,7 @@ def _numbers(questions: Questions, spoken: Sequence[Unit]) -> dict[int, str | No
     if not found and questions.only is None:
         found[0] = "?"
     marks = sorted(found)
-    for at, until in zip(marks, [*marks[1:], len(spoken)], strict=True):
+    for at, until in zip(marks, [*marks[1:], len(spoken)] if marks else [], strict=True):
         if found[at] == "?":
             before = [found[each] for each in marks if each < at and found[each] in questions.places]
             order = list(questions.places)
@@ -417,10 +452,10 @@ def _without_contrast(lines: Sequence[Unit]) -> list[Unit]:
     """Lines without what is told for comparison: below a heading that says so, up to the next heading."""
     kept, other = [], False
     for unit in lines:
-        plain = re.sub(rf"^{phrases()['lead']}", "", unit.text).strip()
+        plain = re.sub(r"^\W*(?:\w\.\s+)?", "", unit.text).strip()
         if pattern("contrast").match(plain):
             other = True
-        elif other and re.match(r".{3,60}:$", plain):
+        elif other and re.fullmatch(r"\S+(?: \S+){0,4}:", plain):
             other = False
         if not other:
             kept.append(unit)
@@ -438,11 +473,19 @@ def _pieces(section: Section) -> list[_Found]:
     lines = _lines(section)
     for name in section.place.pieces:
         expression = phrases()["pieces"].get(name, re.escape(name))
-        label = re.compile(rf"^{phrases()['lead']}(?:the |total |overall |final |so )*{expression}\s*(?:is|[:=→])?\s*", re.IGNORECASE)
+        label = re.compile(
+            rf"^{phrases()['lead']}(?:the |total |overall |final |so )*{expression}\s*(?:is|[:=→])?\s*", re.IGNORECASE
+        )
         for at, unit in enumerate(lines):
-            text = f"{unit.cells[0]}: {_answer_cell(unit.cells, ())}" if unit.kind == "row" and unit.cells else unit.text
+            text = (
+                f"{unit.cells[0]}: {_answer_cell(unit.cells, ())}" if unit.kind == "row" and unit.cells else unit.text
+            )
             mark = label.match(text)
-            if mark is None or (mark.end() < len(text.strip()) and not re.search(r"[:=→]\s*$|\bis\s*$", mark.group()) and not _CLASS.match(text[mark.end() :].strip())):
+            if mark is None or (
+                mark.end() < len(text.strip())
+                and not re.search(r"[:=→]\s*$|\bis\s*$", mark.group())
+                and not _CLASS.match(text[mark.end() :].strip())
+            ):
                 continue
             found[name] = _piece_value(section, lines, at, text[mark.end() :], unit)
     read = [(name, each) for name, each in found.items() if each is not None]
@@ -465,11 +508,18 @@ def _piece_value(section: Section, lines: Sequence[Unit], at: int, rest: str, un
     for later in lines[at + 1 : at + 6]:
         if box := _boxed(later.text):
             return _Found(box, later.start, later.stop, later.turn, "box")
-        if any(re.match(rf"^{phrases()['lead']}(?:total |overall )?{each}\s*[:=]", later.text, re.IGNORECASE) for each in phrases()["pieces"].values()):
+        if any(
+            re.match(rf"^{phrases()['lead']}(?:total |overall )?{each}\s*[:=]", later.text, re.IGNORECASE)
+            for each in phrases()["pieces"].values()
+        ):
             break
     if not rest and at + 1 < len(lines):
         after = lines[at + 2].text if at + 2 < len(lines) else ""
-        if _is_formula(lines[at + 1].plain) and not is_torn(lines[at + 1].plain, "", after) and (value := _value(lines[at + 1].plain, section.place)):
+        if (
+            _is_formula(lines[at + 1].plain)
+            and not is_torn(lines[at + 1].plain, "", after)
+            and (value := _value(lines[at + 1].plain, section.place))
+        ):
             return _Found(value, lines[at + 1].start, lines[at + 1].stop, unit.turn, "label")
     return None
 
@@ -481,7 +531,15 @@ def _unread(section: Section, anchor: Anchor = "label") -> _Found:
 
 
 def _anchor(section: Section, anchor: Anchor) -> Anchor:
-    return "summary" if section.summary else "table" if section.table and anchor == "label" else "answer" if section.answer and anchor == "label" else anchor
+    return (
+        "summary"
+        if section.summary
+        else "table"
+        if section.table and anchor == "label"
+        else "answer"
+        if section.answer and anchor == "label"
+        else anchor
+    )
 
 
 def _lines(section: Section) -> list[Unit]:
@@ -511,7 +569,11 @@ def _said(section: Section) -> _Found | None:
         if mark:
             if mark["rest"].strip():
                 return _taken(section, lines, at, mark["rest"], "answer")
-            return _taken(section, lines, at + 1, lines[at + 1].text, "answer") if at + 1 < len(lines) else _unread(section, "answer")
+            return (
+                _taken(section, lines, at + 1, lines[at + 1].text, "answer")
+                if at + 1 < len(lines)
+                else _unread(section, "answer")
+            )
     return _unread(section, "answer") if section.answer else None
 
 
@@ -523,7 +585,11 @@ def _taken(section: Section, lines: Sequence[Unit], at: int, text: str, anchor: 
     if box := _boxed(text):
         value = box
     elif section.place.kind == "array":
-        groups = [match.group() for each in lines[at : at + 2] for match in _GROUP.finditer(each.text if each is not lines[at] else text)]
+        groups = [
+            match.group()
+            for each in lines[at : at + 2]
+            for match in _GROUP.finditer(each.text if each is not lines[at] else text)
+        ]
         value = groups[0] if len(set(groups)) == 1 else None
         if value and not _is_formula(text) and lines[at].turn is unit.turn:
             unit = next(each for each in lines[at : at + 2] if value in each.text)
@@ -595,7 +661,9 @@ def _alone(section: Section) -> _Found | None:
         else:
             value = None
         if value:
-            found.setdefault(squeezed(value), _Found(value, joined.start, joined.stop, joined.turn, _anchor(section, "label")))
+            found.setdefault(
+                squeezed(value), _Found(value, joined.start, joined.stop, joined.turn, _anchor(section, "label"))
+            )
     return next(iter(found.values())) if len(found) == 1 and not _retracted(section) else None
 
 
@@ -608,7 +676,10 @@ def _last_equation(section: Section) -> _Found | None:
     if section.place.kind not in ("formula", "class", "array") or _retracted(section):
         return None
     lines = _lines(section)
-    aside = next((at for at, unit in enumerate(lines) if at and unit.kind == "line" and pattern("aside").match(unit.plain)), len(lines))
+    aside = next(
+        (at for at, unit in enumerate(lines) if at and unit.kind == "line" and pattern("aside").match(unit.plain)),
+        len(lines),
+    )
     torn = sum(is_fragment(unit.text) for unit in lines[:aside] if unit.kind == "line")
     for at in range(aside - 1, -1, -1):
         unit = lines[at]
@@ -621,7 +692,9 @@ def _last_equation(section: Section) -> _Found | None:
         if "=" not in text or not _is_formula(text) or (unit.kind == "line" and is_fragment(text)):
             continue
         led = unit.kind == "display" or not torn or pattern("introduces").search(before.strip())
-        whole_line = unit.kind == "display" or not is_torn(text, before if not pattern("introduces").search(before.strip()) else "", after)
+        whole_line = unit.kind == "display" or not is_torn(
+            text, before if not pattern("introduces").search(before.strip()) else "", after
+        )
         value = _value(text, section.place) if led and whole_line else None
         return _Found(value, unit.start, unit.stop, unit.turn, "equation") if value else _unread(section, "equation")
     return _unread(section, "equation") if torn > 2 else None
@@ -631,17 +704,31 @@ def _is_formula(text: str) -> bool:
     """Whether a line is a formula, with a word or two of mathematics at most."""
     text = re.sub(phrases()["arrow"], "", text.strip())
     text = re.sub(r"\\(?:text|mathrm|operatorname|mathbf)\s*\{([^{}]*)\}", r" \1 ", text)
-    words = [word for word in re.findall(r"[A-Za-z]{3,}", re.sub(r"[\"'][^\"']*[\"']|\w+_\w+|\w+\.\w+", " ", text))]
+    words = list(re.findall(r"[A-Za-z]{3,}", re.sub(r"[\"'][^\"']*[\"']|\w+_\w+|\w+\.\w+", " ", text)))
     known = set(phrases()["formula_words"])
-    plain = [word for word in words if word.lower() not in known and word not in known and not re.fullmatch(r"[A-Z]{2,4}|[bdnhkqvDNMO]{2,6}", word)]
-    return len(plain) <= 1 and len(text) < 600 and bool(re.search(r"[=\\^²√()\[\]\d]|^\$|^\w{1,3}$", text)) and not text.endswith("?")
+    plain = [
+        word
+        for word in words
+        if word.lower() not in known and word not in known and not re.fullmatch(r"[A-Z]{2,4}|[bdnhkqvDNMO]{2,6}", word)
+    ]
+    return (
+        len(plain) <= 1
+        and len(text) < 600
+        and bool(re.search(r"[=\\^²√()\[\]\d]|^\$|^\w{1,3}$", text))
+        and not text.endswith("?")
+    )
 
 
 def _is_code(text: str, exercise: Exercise) -> bool:
     """Whether a text is what may stand in a blank of a listing."""
     text = _named(re.sub(phrases()["given_away"], "", text.strip("` *$")), exercise)
     text = re.sub(phrases()["alternative"], "", text, flags=re.IGNORECASE).strip(" `=:")
-    return bool(text) and _CODE.fullmatch(text) is not None and len(re.findall(r"[A-Za-z_]\w{2,}", text)) <= 3 and not re.search(r"[a-z]{2,} [a-z]{2,}", text)
+    return (
+        bool(text)
+        and _CODE.fullmatch(text) is not None
+        and len(re.findall(r"[A-Za-z_]\w{2,}", text)) <= 3
+        and not re.search(r"[a-z]{2,} [a-z]{2,}", text)
+    )
 
 
 def _listings(exercise: Exercise) -> str:
@@ -687,8 +774,17 @@ def _chosen(text: str, place: Place) -> str | None:
     text = re.sub(r"^[A-Z]\s*=\s*", "", text) if re.match(r"^[A-Z]\s*=\s*[^=]", text) and place.asked.object else text
     if options:
         chosen = options.get(squeezed(text).removeprefix("torch"))
-        label = re.fullmatch(r"(?:option|choice)?\s*\(?([A-Za-z]{1,4}|\d)\)?(?:(?:\s*,|\s+and)\s*\(?[A-Za-z]{1,4}\)?)*", text, re.IGNORECASE)
-        if chosen is None and label and any(option.label.lower() == label[1].lower() for option in place.asked.options) and not label[1].isdigit():
+        label = re.fullmatch(
+            r"(?:option|choice)?\s*\(?([A-Za-z]{1,4}|\d)\)?(?:(?:\s*,|\s+and)\s*\(?[A-Za-z]{1,4}\)?)*",
+            text,
+            re.IGNORECASE,
+        )
+        if (
+            chosen is None
+            and label
+            and any(option.label.lower() == label[1].lower() for option in place.asked.options)
+            and not label[1].isdigit()
+        ):
             return text
         return chosen
     text = re.sub(phrases()["alternative"], "", text, flags=re.IGNORECASE).strip(" `")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ def read_pages(text: str) -> tuple[str, list[tuple[int, str]]]:
     cut = [(page[:at], "\n".join(page[at + 1 :]).strip()) if 2 * styles[style] > len(pages) and style else (page, "")
            for page, (at, style) in zip(pages, ends, strict=True)]  # fmt: skip
     bodies = _without_furniture([body for body, _ in cut])
-    printed = sum(one == two != "" for body in bodies for one, two in zip(body, body[1:], strict=False))
+    printed = sum(one == two != "" for body in bodies for one, two in itertools.pairwise(body))
     joined, notes = "", []
     for body, (_, note) in zip(bodies, cut, strict=True):
         lines = _collapsed(body) if printed > 3 else body
@@ -63,13 +64,18 @@ def _footer(lines: Sequence[str], number: int) -> tuple[int, str]:
 
 def _without_furniture(pages: Sequence[Sequence[str]]) -> list[list[str]]:
     """Pages without lines that recur at their edges; names of speakers stay."""
+
     def key(line: str) -> str:
         return re.sub(r"\d+", "#", line.strip())
 
     keep = set(names()["alone"])
     edges = [{key(line) for line in (*page[:_EDGE], *page[-_EDGE:])} for page in pages]
     counts = Counter(each for edge in edges for each in edge if each and each not in keep)
-    furniture = {each for each, count in counts.items() if count > 2 and 2 * count >= len(pages) and (len(each) > 3 or each == "#/#")}
+    furniture = {
+        each
+        for each, count in counts.items()
+        if count > 2 and 2 * count >= len(pages) and (len(each) > 3 or each == "#/#")
+    }
     inside = pattern("furniture")
     return [
         [line for at, line in enumerate(page)
@@ -79,7 +85,7 @@ def _without_furniture(pages: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def _collapsed(lines: Sequence[str]) -> list[str]:
-    """Bold text is printed several times, whole or in pieces: a line that repeats an edge of the next or the last is one."""
+    """Bold text is printed several times, whole or in pieces: a line that repeats an edge of its neighbour goes."""
     kept: list[str] = []
     for line in lines:
         plain = line.strip()
@@ -87,9 +93,19 @@ def _collapsed(lines: Sequence[str]) -> list[str]:
             last = kept[-1].strip()
             if last == plain and (len(plain) > 3 or not plain.isdigit()):
                 continue
-            if last.endswith(plain) and (not plain.isalnum() or len(plain) > 2) and len(plain) > 1 and not plain.isdigit():
+            if (
+                last.endswith(plain)
+                and (not plain.isalnum() or len(plain) > 2)
+                and len(plain) > 1
+                and not plain.isdigit()
+            ):
                 continue
-            while kept and len(kept[-1].strip()) > 2 and plain.startswith(kept[-1].strip()) and not kept[-1].strip().isdigit():
+            while (
+                kept
+                and len(kept[-1].strip()) > 2
+                and plain.startswith(kept[-1].strip())
+                and not kept[-1].strip().isdigit()
+            ):
                 kept.pop()
         kept.append(line)
     return kept

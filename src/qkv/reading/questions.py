@@ -1,4 +1,4 @@
-"""Which question, and which part of it, a place of a chat speaks of: by headings, prompts and labels, never by prose."""
+"""Which question and part a place of a chat speaks of: by headings, prompts and labels, never by prose."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LABEL = r"""
 @cache
 def phrases() -> dict[str, Any]:
     """The data file of phrases."""
-    return tomllib.loads(files(__package__).joinpath("phrases.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(files("qkv.reading").joinpath("phrases.toml").read_text(encoding="utf-8"))
 
 
 @cache
@@ -150,7 +150,9 @@ def _number(key: str) -> tuple[str, tuple[str, ...]]:
     """The number of a question and the steps below it: "3", "3a", "6(b)(ii)", "Question 4"."""
     found = re.fullmatch(r"(?:question|problem|exercise|q)?[ .]*(\d+(?:\.\d+)*)?[ .]*(.*)", key.strip(), re.IGNORECASE)
     number, rest = (found[1] or "", found[2]) if found else ("", key)
-    return (number, tokens(rest)) if number or re.fullmatch(r"\W*[a-h]\W*(?:[ivx]*\W*)", rest) or not rest else (key, ())
+    return (
+        (number, tokens(rest)) if number or re.fullmatch(r"\W*[a-h]\W*(?:[ivx]*\W*)", rest) or not rest else (key, ())
+    )
 
 
 def _place(key: str, number: str, path: tuple[str, ...], asked: Asked, exercise: Exercise) -> Place:
@@ -203,7 +205,9 @@ def label_of(line: str) -> Label | None:
     found = _label().match(line)
     if found is None:
         return None
-    low = next((found[name] for name in ("round_low", "tight", "half_low", "dotted_low", "bare_low") if found[name]), "")
+    low = next(
+        (found[name] for name in ("round_low", "tight", "half_low", "dotted_low", "bare_low") if found[name]), ""
+    )
     letter = next(found[name] for name in ("round", "half", "dotted", "bare") if found[name])
     part, blank, number = bool(found["part"]), bool(found["blank"]), found["number"] or ""
     if found["bare"] and not (part or blank or number):
@@ -227,7 +231,11 @@ def heading_of(line: str, questions: Questions) -> str | None:
     plain = re.sub(rf"^{phrases()['lead']}", "", line)
     found = pattern("heading").match(plain)
     short = found is not None and re.match(r"q\W*\d", plain, re.IGNORECASE) is not None
-    if found and len(plain) < 200 and not (short and not re.match(r"Q\s*\.?#?\d{1,2}\s*[.:)(—–-]|Q\s*\d{1,2}[a-h]\b", plain)):
+    if (
+        found
+        and len(plain) < 200
+        and not (short and not re.match(r"Q\s*\.?#?\d{1,2}\s*[.:)(—–-]|Q\s*\d{1,2}[a-h]\b", plain))
+    ):
         return found["number"]
     titled = pattern("numbered_title").match(plain)
     if titled and titled["number"] in questions.places and questions.is_title(titled["number"], titled["title"]):
@@ -246,8 +254,10 @@ def prompted(text: str, student: bool) -> str | None:
             found = match["number"]
     if bare := pattern("prompt_bare").search(text):
         found = bare["number"]
-    if found is None and pattern("next").search(text) and (student or len(text) < 200):
-        return "?" if student or re.search(phrases()["prompt_verb"], text[: pattern("next").search(text).start()], re.IGNORECASE) else None  # type: ignore[union-attr]
+    following = pattern("next").search(text)
+    if found is None and following and (student or len(text) < 200):
+        asked = student or re.search(phrases()["prompt_verb"], text[: following.start()], re.IGNORECASE)
+        return "?" if asked else None
     return found
 
 

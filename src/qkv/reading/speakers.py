@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ class Mark:
 @cache
 def names() -> dict[str, Any]:
     """The data file of names."""
-    return tomllib.loads(files(__package__).joinpath("speakers.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(files("qkv.reading").joinpath("speakers.toml").read_text(encoding="utf-8"))
 
 
 @cache
@@ -79,7 +80,7 @@ def marks(text: str) -> list[Mark]:
 
 def _takes_turns(spoken: Sequence[Mark]) -> bool:
     """Whether a student and a tutor both speak, and answer each other."""
-    changes = sum(one.role != two.role for one, two in zip(spoken, spoken[1:], strict=False))
+    changes = sum(one.role != two.role for one, two in itertools.pairwise(spoken))
     return changes > 0 and 8 * changes >= len(spoken)
 
 
@@ -107,7 +108,10 @@ def _alone(text: str) -> list[Mark]:
 def _pairs(text: str) -> list[Mark]:
     """Q: and A:, where they alternate strictly."""
     roles = names()["pairs"]
-    found = [Mark(match.start(), match.end(), roles[match["name"].strip().lower()], match["name"].strip())
-             for match in _line()[0].finditer(text) if match["name"].strip().lower() in roles and not match["suffix"]]  # fmt: skip
-    strict = len(found) > 1 and all(one.role != two.role for one, two in zip(found, found[1:], strict=False))
+    found = []
+    for match in _line()[0].finditer(text):
+        name = match["name"].strip()
+        if name.lower() in roles and not match["suffix"]:
+            found.append(Mark(match.start(), match.end(), roles[name.lower()], name))
+    strict = len(found) > 1 and all(one.role != two.role for one, two in itertools.pairwise(found))
     return found if strict and found[0].role == "student" else []

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from .chat import Turn
 
 _DISPLAY = re.compile(
-    r"\\\[(?P<brackets>.*?)\\\]|\$\$(?P<dollars>.*?)\$\$|^[ ]*\[[ ]*\n(?P<bare>(?:(?!^[ ]*[\[\]][ ]*$)[^\n]*\n){1,30}?)[ ]*\][ ]*$"
+    r"\\\[(?P<brackets>.*?)\\\]|\$\$(?P<dollars>.*?)\$\$"
+    r"|^[ ]*\[[ ]*\n(?P<bare>(?:(?!^[ ]*[\[\]][ ]*$)[^\n]*\n){1,30}?)[ ]*\][ ]*$"
     r"|^[ ]*(?:```|~~~)[ ]*(?:math|latex|tex)[ ]*\n(?P<fenced>.*?)\n[ ]*(?:```|~~~)[ ]*$",
     re.DOTALL | re.MULTILINE,
 )

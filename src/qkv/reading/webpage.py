@@ -7,10 +7,21 @@ from html.parser import HTMLParser
 
 from .speakers import role_of
 
-_HIDDEN = frozenset({"script", "style", "head", "template", "noscript", "svg", "button", "nav", "textarea", "select", "title"})
+_HIDDEN = frozenset(
+    {"script", "style", "head", "template", "noscript", "svg", "button", "nav", "textarea", "select", "title"}
+)
 _BLOCKS = frozenset({"p", "div", "section", "article", "ul", "ol", "table", "blockquote", "main", "header", "footer"})
-_EMPTY = frozenset({"br", "img", "hr", "input", "meta", "link", "wbr", "col", "source", "area", "base", "embed", "track"})
-_ROLE_ATTRIBUTES = ("data-message-author-role", "data-author", "data-role", "data-sender", "data-message-role", "data-testid")
+_EMPTY = frozenset(
+    {"br", "img", "hr", "input", "meta", "link", "wbr", "col", "source", "area", "base", "embed", "track"}
+)
+_ROLE_ATTRIBUTES = (
+    "data-message-author-role",
+    "data-author",
+    "data-role",
+    "data-sender",
+    "data-message-role",
+    "data-testid",
+)
 _ROLE_TAGS = {"user-query": "student", "model-response": "tutor"}  # elements of Gemini's pages
 
 
@@ -33,11 +44,13 @@ class _Page(HTMLParser):
             return
         classes = given.get("class", "").split()
         tex = tag == "annotation" and "tex" in given.get("encoding", "")
-        hidden = tag in _HIDDEN or "hidden" in given or given.get("style", "").replace(" ", "").startswith("display:none")
+        hidden = (
+            tag in _HIDDEN or "hidden" in given or given.get("style", "").replace(" ", "").startswith("display:none")
+        )
         # KaTeX and MathJax write a formula twice; its TeX is the one to keep.
         hidden = hidden or "katex-html" in classes or "mjx-chtml" in classes or tag == "mjx-container"
-        role = _ROLE_TAGS.get(tag) or next(
-            (found for name in _ROLE_ATTRIBUTES if (found := role_of(given.get(name, "").replace("-", " ")))), None)  # fmt: skip
+        named = (role_of(given.get(name, "").replace("-", " ")) for name in _ROLE_ATTRIBUTES)
+        role = _ROLE_TAGS.get(tag) or next((each for each in named if each), None)
         role = role if role in ("student", "tutor") else ""
         self.open.append((tag, hidden, role))
         if role and not any(outer for _, _, outer in self.open[:-1]):
@@ -92,7 +105,12 @@ class _Page(HTMLParser):
 
 def is_webpage(text: str) -> bool:
     """Whether a text is HTML."""
-    return re.match(r"\s*(?:<!--.*?-->\s*)*<(?:!doctype html|html|head|body|main)\b", text[:4000], re.IGNORECASE | re.DOTALL) is not None
+    return (
+        re.match(
+            r"\s*(?:<!--.*?-->\s*)*<(?:!doctype html|html|head|body|main)\b", text[:4000], re.IGNORECASE | re.DOTALL
+        )
+        is not None
+    )
 
 
 def read_webpage(text: str) -> list[tuple[str, str]]:
@@ -100,7 +118,9 @@ def read_webpage(text: str) -> list[tuple[str, str]]:
     page = _Page()
     page.feed(text)
     page.close()
-    said = [(role, re.sub(r"[ \t]*\n[ \t]*(?:\n[ \t]*)+", "\n\n", "".join(pieces)).strip()) for role, pieces in page.turns]
+    said = [
+        (role, re.sub(r"[ \t]*\n[ \t]*(?:\n[ \t]*)+", "\n\n", "".join(pieces)).strip()) for role, pieces in page.turns
+    ]
     roles = {role for role, text in said if text} - {"unknown"}
     kept = [(role, text) for role, text in said if text and (role != "unknown" or not roles)]
     return kept if roles else [("unknown", "\n\n".join(text for _, text in kept))] if kept else []

@@ -1,0 +1,99 @@
+"""The explicit reader on real chats: rows that come out as mathematics says, and how long a chat takes.
+
+`python -m benchmarks reading [--field DIR] [--exercise 6=kernels ...]`: DIR holds chats/ with verdicts.json, and
+sheets/. Nothing of it is stored in the project.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from qkv.exercises import Exercise
+from qkv.exercises.record import plain_label
+from qkv.grading import grade
+from qkv.grading.questions import from_bank, from_sheet
+from qkv.reading import read_chat
+
+SHEET = "sheets/sheet-homework9.md"
+# Where the sheet's own text is not understood, the same questions of the bank.
+EXERCISES = ("2=argmax", "6=kernels")
+TARGET = {"right": 45, "false accusations": 0, "wrong passed": 0}
+
+
+def run(field: str = "", exercises: Sequence[str] = ()) -> dict[str, Any]:
+    """Print and return the figures on the development chats; "absent" where they are not there."""
+    options = _options(sys.argv[1:])
+    folder = Path(field or options.get("--field", [""])[0] or "field-data")
+    if not (folder / "chats" / "verdicts.json").is_file():
+        print("reading: absent (give the folder of chats and sheets with --field)")
+        return {"field": "absent"}
+    asked = from_sheet(folder / SHEET)
+    sheet = measured(folder, asked)
+    of_bank = from_bank(exercises or options.get("--exercise", EXERCISES))
+    mixed = measured(folder, asked | {name: _with_text(each, asked.get(name)) for name, each in of_bank.items()})
+    for name, figures in (("the sheet alone", sheet), ("with questions of the bank", mixed)):
+        print(f"reading, {name}: " + ", ".join(f"{key} {value}" for key, value in figures.items() if key != "rows"))
+    return {"sheet": sheet, "mixed": mixed, "target": TARGET}
+
+
+def _with_text(exercise: Exercise, printed: Exercise | None) -> Exercise:
+    """A question of the bank with the words of the sheet, which chats repeat."""
+    records = [] if printed is None else [printed, *getattr(printed, "records", {}).values()]
+    return exercise.model_copy(update={"text": "\n\n".join([exercise.text, *(each.text for each in records)])})
+
+
+def measured(folder: Path, exercises: Mapping[str, Exercise]) -> dict[str, Any]:
+    """The counts over all rows whose answer stands in the text."""
+    verdicts = json.loads((folder / "chats" / "verdicts.json").read_text(encoding="utf-8"))
+    statuses: dict[str, dict[tuple[str, str], str]] = {}
+    slowest = 0.0
+    for path in sorted((folder / "chats").glob("chat-*")):
+        start = perf_counter()
+        report = grade(read_chat(path), exercises)
+        slowest = max(slowest, perf_counter() - start)
+        statuses[path.name] = {(row.question, plain_label(row.part)): row.status for row in report.rows}
+    counts: Counter[str] = Counter()
+    rows: list[tuple[str, str, str, str, str]] = []
+    for verdict in verdicts:
+        got = statuses[verdict["chat"]].get((verdict["problem"], plain_label(verdict["part"])), "unread")
+        result = outcome(got, verdict["maths"])
+        counts[result] += 1
+        counts["rows"] += verdict["maths"] is not None
+        rows.append((verdict["chat"], f"{verdict['problem']}{verdict['part']}", str(verdict["maths"]), got, result))
+    named = ("right", "false accusations", "wrong passed", "unread", "other", "graded without an answer")
+    return {
+        "of": counts["rows"],
+        **{name: counts[name] for name in named},
+        "slowest chat": f"{slowest:.2f} s",
+        "rows": rows,
+    }
+
+
+def outcome(got: str, truth: str | None) -> str:
+    """What a status is against what mathematics says: a row without an answer must stay unread."""
+    if truth is None:
+        return "nothing to read" if got == "unread" else "graded without an answer"
+    if got == "unread":
+        return "unread"
+    if truth in ("conditional", got):
+        return "right"
+    if truth == "one shot":
+        return "false accusations"
+    return "wrong passed" if got == "one shot" else "other"
+
+
+def _options(words: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    name = ""
+    for word in words:
+        if word.startswith("--"):
+            name = word
+        elif name:
+            found.setdefault(name, []).append(word)
+    return found
