@@ -49,16 +49,15 @@ class Reading:
 
 
 def read_sheet(source: str | Path) -> list[Reading]:
-    """Read every question of a sheet: a path of a document in any format, or its text.
+    """Read every question of a sheet: a document in any format, or a text.
 
     Args:
-        source: A `Path`, the name of an existing file, or a text.
+        source: The path of a document as a `Path`, or a text; a text is never taken for the name of a file.
 
     Returns:
         A reading for each question without parts and each part, in the order of the sheet.
     """
-    is_path = isinstance(source, Path) or ("\n" not in source and len(source) < 1000 and Path(source).is_file())
-    document = read_document(source) if is_path else read_document(str(source), name="text.md")
+    document = read_document(source) if isinstance(source, Path) else read_document(source, name="text.md")
     return [reading for question in split(document) for reading in _read_tree(question)]
 
 
