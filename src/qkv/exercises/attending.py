@@ -16,8 +16,8 @@ from . import exact
 from .exact import Array, Scale
 from .findings import CannotSolve
 from .masks import index_base, mask
-from .record import Asked, Convention, Exercise
-from .values import bare, by, name_of, number, read, scalar, stacked, whole
+from .record import Asked, Exercise
+from .values import bare, by, changed, name_of, number, read, scalar, stacked, whole
 
 WEIGHTS = ("query_weight", "key_weight", "value_weight")
 _INDEX = r"(?:_\w{1,2}?)?(?:\^T)?\(?"
@@ -240,7 +240,8 @@ def attention(exercise: Exercise, asked: Asked, *, with_values: bool = True) -> 
         return _direct(exercise, asked, with_values=with_values)
     names = ("query", "key", "value") if with_values else ("query", "key")
     parts = {name: projected(exercise, name) for name in names}
-    query, key, value = parts["query"][0], parts["key"][0], parts["value"][0] if with_values else None
+    query, key = parts["query"][0], parts["key"][0]
+    value: Array | None = parts["value"][0] if with_values else None
     # Tokens of width 1 may be written as one list: numbers are then queries, keys or values apart.
     numbers = key.ndim == 1 and (query.ndim == 0 or 1 in (whole(exercise, "head_width"), whole(exercise, "width")))
     one_query = query.ndim == 0 or (query.ndim == 1 and not numbers)
@@ -285,9 +286,7 @@ def _direct(exercise: Exercise, asked: Asked, *, with_values: bool) -> Attention
         raise CannotSolve("misfit", what="the number of values", why=f"it is {len(value)}, there are {m} keys")
     scale, number_values = scale_of(exercise, 1, asked.quantity), value is not None and value.ndim == 1
     if given.role == "weights":
-        structure = exercise.structure.model_copy(update={"similarity": "linear"})
-        conventions = {**exercise.conventions, "normaliser": Convention(value="none")}
-        exercise, scale = exercise.model_copy(update={"structure": structure, "conventions": conventions}), Scale()
+        exercise, scale = changed(exercise, structure={"similarity": "linear"}, normaliser="none"), Scale()
     value = value[:, None] if value is not None and number_values else value
     allowed, one_query = np.atleast_2d(allowed) & may, values.ndim == 1
     return Attention(exercise, rows, np.zeros((m, 1)), value, allowed, scale, added, 1, one_query, number_values)

@@ -57,26 +57,21 @@ def alternatives(exercise: Exercise) -> list[Terms]:
 def _from_terms(exercise: Exercise, asked: Asked, n: int, m: int) -> Array:
     keys, found = np.arange(m), np.zeros((n, m), dtype=bool)
     for terms in alternatives(exercise):
-        low, high = ranges(terms, exercise, asked, n, m)
-        found |= (keys >= low[:, None]) & (keys <= high[:, None])
+        moving = any(name in ("causal", "window") for name, _ in terms)
+        places = (_places(exercise, asked, n, m) if moving else np.arange(n))[:, None]
+        allowed = np.ones((n, m), dtype=bool)
+        for name, arguments in terms:
+            if len(arguments) != {"window": 2, "padding": 1}.get(name, 0):
+                raise CannotSolve("not_understood", found=f"the mask {name}({', '.join(arguments)})")
+            sides = [m if side in ("inf", "-1") else int(number(side, f"the mask {name}")) for side in arguments]
+            if name == "causal":
+                allowed &= keys <= places
+            elif name == "padding":
+                allowed &= keys < sides[0]
+            elif name == "window":
+                allowed &= (keys >= places - sides[0]) & (keys <= places + sides[1])
+        found |= allowed
     return found
-
-
-def ranges(terms: Terms, exercise: Exercise, asked: Asked, n: int, m: int) -> tuple[Array, Array]:
-    """The first and the last key that each query attends to under all terms."""
-    places = _places(exercise, asked, n, m) if any(name in ("causal", "window") for name, _ in terms) else np.arange(n)
-    low, high = np.zeros_like(places), np.full_like(places, m - 1)
-    for name, arguments in terms:
-        if len(arguments) != {"window": 2, "padding": 1}.get(name, 0):
-            raise CannotSolve("not_understood", found=f"the mask {name}({', '.join(arguments)})")
-        sides = [m if side in ("inf", "-1") else int(number(side, f"the mask {name}")) for side in arguments]
-        if name == "causal":
-            high = np.minimum(high, places)
-        elif name == "padding":
-            high = np.minimum(high, sides[0] - 1)
-        elif name == "window":
-            low, high = np.maximum(low, places - sides[0]), np.minimum(high, places + sides[1])
-    return low, high
 
 
 def _places(exercise: Exercise, asked: Asked, n: int, m: int) -> Array:

@@ -16,14 +16,12 @@ import numpy as np
 from . import exact
 from .findings import CannotSolve
 from .masks import index_base
-from .record import Asked, Convention, Exercise
+from .record import Asked, Exercise
 from .solving import Answer, answer
-from .values import digits
+from .values import changed, digits
 
 Mistake = Callable[[Exercise, Asked], Answer | None]
 MISTAKES: dict[str, Mistake] = {}
-_SOFT = ("softmax", "weights", "output")
-_NORMS = ("layer_norm", "rms_norm", "batch_norm", "group_norm")
 
 
 def mistake(*names: str, quantities: tuple[str, ...] = ()) -> Callable[[Mistake], Mistake]:
@@ -69,16 +67,6 @@ def _in_one(wrong: Mistake, exercise: Exercise, asked: Asked) -> Answer | None:
     return replace(right, text=text, value=tuple(item.value for item in items.values()), items=items)
 
 
-def _changed(
-    exercise: Exercise, *, without: tuple[str, ...] = (), structure: dict[str, Any] | None = None, **said: Any
-) -> Exercise:
-    """The record without some roles, with another structure and with conventions said."""
-    conventions = {**exercise.conventions, **{name: Convention(value=value) for name, value in said.items()}}
-    givens = tuple(given for given in exercise.givens if given.role not in without)
-    other = exercise.structure.model_copy(update=structure or {})
-    return exercise.model_copy(update={"givens": givens, "structure": other, "conventions": conventions})
-
-
 def _turned_into(found: Answer, values: Any, exercise: Exercise) -> Answer:
     """The answer with other numbers."""
     array = exact.array(values)
@@ -92,25 +80,18 @@ def _swapped(exercise: Exercise, asked: Asked) -> Answer:
     return answer(exercise.model_copy(update={"givens": givens}), asked)
 
 
-@mistake("softmax over the wrong axis", quantities=_SOFT)
+@mistake("softmax over the wrong axis", quantities=("softmax", "weights", "output"))
 def _wrong_axis(exercise: Exercise, asked: Asked) -> Answer | None:
     from .attending import attention
-    from .solvers.attention import given_scores
 
-    right = answer(exercise, asked)
-    row = asked.row
-    if asked.quantity == "softmax" or not exercise.of_role("query", "tokens"):
-        scores, allowed = given_scores(exercise, asked.model_copy(update={"row": None}))
-        values = None
-    else:
-        found = attention(_with_scale(exercise, asked), asked, with_values=asked.quantity == "output")
-        scores, allowed = found.scores, np.broadcast_to(found.allowed, found.scores.shape)
-        values = found.value
-    if scores.ndim != 2:
+    found = attention(_with_scale(exercise, asked), asked, with_values=asked.quantity == "output")
+    if found.scores.ndim != 2 or (found.one_query and found.direct):
         return None
-    weights = exact.transposed(exact.softmax(exact.transposed(scores), exact.transposed(allowed)))
-    result = weights if values is None else exact.times(weights, values)
-    return _turned_into(right, result if row is None else result[row - index_base(exercise)], exercise)
+    allowed = np.broadcast_to(found.allowed, found.scores.shape)
+    weights = exact.transposed(exact.softmax(exact.transposed(found.scores), exact.transposed(allowed)))
+    result = weights if found.value is None else exact.times(weights, found.value)
+    row = 0 if found.one_query else None if asked.row is None else asked.row - index_base(exercise)
+    return _turned_into(answer(exercise, asked), result if row is None else result[row], exercise)
 
 
 def _with_scale(exercise: Exercise, asked: Asked) -> Exercise:
@@ -120,71 +101,62 @@ def _with_scale(exercise: Exercise, asked: Asked) -> Exercise:
     return exercise if choice is None else choice.taken
 
 
-@mistake("scaling where none is asked")
-def _scaled(exercise: Exercise, asked: Asked) -> Answer:
-    return answer(_changed(exercise, without=("scale",), scale="sqrt"), asked)
+def _of_record(change: Callable[[Exercise, Asked], Exercise], quantity: str = "") -> Mistake:
+    """A mistake that answers another record, or for another quantity."""
+    update = {"quantity": quantity} if quantity else None
+    return lambda exercise, asked: answer(change(exercise, asked), asked.model_copy(update=update))
 
 
-@mistake("scaling left out", "no scaling")
-def _unscaled(exercise: Exercise, asked: Asked) -> Answer:
-    return answer(_changed(exercise, without=("scale",), scale="none"), asked)
+mistake("scaling where none is asked")(_of_record(lambda record, _: changed(record, without="scale", scale="sqrt")))
+mistake("scaling left out", "no scaling")(_of_record(lambda record, _: changed(record, without="scale", scale="none")))
+mistake("scores used as weights", quantities=("weights", "output"))(
+    _of_record(
+        lambda record, asked: changed(_with_scale(record, asked), structure={"similarity": "linear"}, normaliser="none")
+    )
+)
+mistake("mask left out", "mask forgotten")(
+    _of_record(lambda record, _: changed(record, without="mask", structure={"mask": "none"}))
+)
+mistake("softmax average for argmax", quantities=("argmax",))(
+    _of_record(
+        lambda record, _: changed(
+            record, structure={"similarity": "softmax"}, scale=record.convention("scale", "none")
+        ),
+        "output",
+    )
+)
 
 
-@mistake("scores used as weights", quantities=("weights", "output"))
-def _scores_as_weights(exercise: Exercise, asked: Asked) -> Answer:
-    record = _with_scale(exercise, asked)
-    return answer(_changed(record, structure={"similarity": "linear"}, normaliser="none"), asked)
-
-
-@mistake("mask left out", "mask forgotten")
-def _unmasked(exercise: Exercise, asked: Asked) -> Answer:
-    return answer(_changed(exercise, without=("mask",), structure={"mask": "none"}), asked)
-
-
-def _lookup(exercise: Exercise, asked: Asked, pick: Callable[[Any, int], Any]) -> Answer | None:
+def _lookup(pick: Callable[[Any, int, int], Any]) -> Mistake:
     """The right answer of argmax for one query, with what is picked in place of its value."""
-    from .attending import attention
 
-    record = _changed(exercise, structure={"similarity": "argmax"})
-    found = attention(record, asked)
-    if asked.row is not None and found.query.shape[-2] > 1:
-        found = found.of("token", asked.row - index_base(exercise))
-    if found.weights.shape[:-1] != (1,):
-        return None
-    values = pick(found, int(np.argmax(found.weights[0] == 1)))
-    return None if values is None else _turned_into(answer(exercise, asked), values, exercise)
+    def wrong(exercise: Exercise, asked: Asked) -> Answer | None:
+        from .attending import attention
 
+        found = attention(changed(exercise, structure={"similarity": "argmax"}), asked)
+        if asked.row is not None and found.query.shape[-2] > 1:
+            found = found.of("token", asked.row - index_base(exercise))
+        if found.weights.shape[:-1] != (1,):
+            return None
+        values = pick(found, int(np.argmax(found.weights[0] == 1)), index_base(exercise))
+        return None if values is None else _turned_into(answer(exercise, asked), values, exercise)
 
-@mistake("second best taken", quantities=("argmax",))
-def _second(exercise: Exercise, asked: Asked) -> Answer | None:
-    def pick(found: Any, best: int) -> Any:
-        allowed = np.broadcast_to(found.allowed, found.scores.shape).copy()
-        allowed[0, best] = False
-        return exact.times(exact.hardest(found.scores, allowed), found.values)[0] if allowed.any() else None
-
-    return _lookup(exercise, asked, pick)
+    return wrong
 
 
-@mistake("index for value", quantities=("argmax",))
-def _index(exercise: Exercise, asked: Asked) -> Answer | None:
-    return _lookup(exercise, asked, lambda _, best: best + index_base(exercise))
+def _second(found: Any, best: int, base: int) -> Any:
+    allowed = np.broadcast_to(found.allowed, found.scores.shape).copy()
+    allowed[0, best] = False
+    return exact.times(exact.hardest(found.scores, allowed), found.values)[0] if allowed.any() else None
 
 
-@mistake("score for value", quantities=("argmax",))
-def _score(exercise: Exercise, asked: Asked) -> Answer | None:
-    return _lookup(exercise, asked, lambda found, best: found.scores[0, best])
-
-
-@mistake("key for value", quantities=("argmax",))
-def _key(exercise: Exercise, asked: Asked) -> Answer | None:
-    return _lookup(exercise, asked, lambda found, best: found.key[best])
-
-
-@mistake("softmax average for argmax", quantities=("argmax",))
-def _average(exercise: Exercise, asked: Asked) -> Answer:
-    scale = exercise.convention("scale", "none")
-    record = _changed(exercise, structure={"similarity": "softmax"}, scale=scale)
-    return answer(record, asked.model_copy(update={"quantity": "output"}))
+for _name, _pick in {
+    "second best taken": _second,
+    "index for value": lambda found, best, base: best + base,
+    "score for value": lambda found, best, base: found.scores[0, best],
+    "key for value": lambda found, best, base: found.key[best],
+}.items():
+    mistake(_name, quantities=("argmax",))(_lookup(_pick))
 
 
 def _of_answer(change: Callable[[exact.Array], Any]) -> Mistake:
@@ -192,24 +164,25 @@ def _of_answer(change: Callable[[exact.Array], Any]) -> Mistake:
 
     def wrong(exercise: Exercise, asked: Asked) -> Answer | None:
         right = answer(exercise, asked)
-        if isinstance(right.value, str):
+        cells = np.array(right.value, dtype=object)
+        if any(isinstance(each, str | tuple) for each in cells.flat):  # words, or arrays that differ in shape
             return None
-        values = change(exact.array(right.value))
+        values = change(exact.array(cells))
         return None if values is None else _turned_into(right, values, exercise)
 
     return wrong
 
 
+def _deviation(values: exact.Array) -> exact.Array | None:
+    return np.append(values[:1], exact.function("sqrt", values[1:])) if values.shape == (2,) else None
+
+
 mistake("rows and columns mixed up")(_of_answer(lambda values: exact.transposed(values) if values.ndim == 2 else None))
-mistake("sign turned")(_of_answer(lambda values: exact.minus(exact.array(0), values)))
+mistake("sign turned")(_of_answer(lambda values: exact.minus(0, values)))
 mistake("only the diagonal", quantities=("jacobian",))(
     _of_answer(lambda values: exact.masked(values, np.eye(len(values), dtype=bool)) if values.ndim == 2 else None)
 )
-mistake("standard deviation for variance", quantities=("norm_statistics",))(
-    _of_answer(
-        lambda values: exact.array([values[0], exact.function("sqrt", values[1:])[0]]) if values.shape == (2,) else None
-    )
-)
+mistake("standard deviation for variance", quantities=("norm_statistics",))(_of_answer(_deviation))
 
 
 @mistake("sine and cosine swapped", quantities=("sinusoidal",))
@@ -219,33 +192,32 @@ def _cosine_first(exercise: Exercise, asked: Asked) -> Answer:
     return encoding(exercise, asked, swapped=True)
 
 
-def _of_norm(change: Callable[[Any], Any]) -> Mistake:
+def _of_norm(change: Callable[[Any], dict[str, Any]]) -> Mistake:
     """A mistake that changes what a norm computes with."""
 
     def wrong(exercise: Exercise, asked: Asked) -> Answer:
         from .solvers.norms import norm
 
-        found = change(norm(exercise, asked))
+        right = norm(exercise, asked)
+        found = replace(right, **change(right))
         return _turned_into(answer(exercise, asked), found.back(found.output), exercise)
 
     return wrong
 
 
-def _unbiased(found: Any) -> Any:
+def _unbiased(found: Any) -> dict[str, Any]:
     count = found.values.shape[-1]
-    return replace(found, variance=exact.product(found.variance, Fraction(count, count - 1)))
+    return {"variance": exact.product(found.variance, Fraction(count, count - 1))}
 
 
 for _name, _change in {
-    "epsilon left out": lambda found: replace(found, epsilon=Fraction(0)),
+    "epsilon left out": lambda found: {"epsilon": Fraction(0)},
     "unbiased variance": _unbiased,
-    "divided by the variance in a norm": lambda found: replace(
-        found, variance=exact.power(found.variance, Fraction(2))
-    ),
-    "scale left out": lambda found: replace(found, gamma=exact.array(1)),
-    "shift left out": lambda found: replace(found, beta=exact.array(0)),
-    "mean not taken off": lambda found: replace(found, mean=exact.array(0)),
+    "divided by the variance in a norm": lambda found: {"variance": exact.power(found.variance, 2)},
+    "scale left out": lambda found: {"gamma": exact.array(1)},
+    "shift left out": lambda found: {"beta": exact.array(0)},
+    "mean not taken off": lambda found: {"mean": exact.array(0)},
 }.items():
-    mistake(_name, quantities=_NORMS)(_of_norm(_change))
+    mistake(_name, quantities=("layer_norm", "rms_norm", "batch_norm", "group_norm"))(_of_norm(_change))
 
-from . import formula_mistakes, mistakes_sizes, mistakes_symbols  # noqa: E402, F401 - they register mistakes that are not on numbers
+from . import formula_mistakes, mistakes_sizes  # noqa: E402, F401 - they register mistakes that are not on numbers

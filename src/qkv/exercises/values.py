@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import MathsError
 from .exact import MOST_EXACT, Array, array, each, floats, is_float, transposed
 from .findings import CannotSolve
-from .record import Exercise, Given
+from .record import Convention, Definition, Exercise, Given
 
 MOST = 2_000_000  # entries of one given
 _IDENTITY = re.compile(r"(?:\\?mathbf|\\?bm)?\{?(?:I|identity|the identity(?: matrix)?|eye)\}?(?:_?\{?\(?(\d+)\)?\}?)?")
@@ -109,6 +109,20 @@ def number(text: str, name: str = "a number") -> Any:
     if isinstance(found, tuple):
         raise CannotSolve("misfit", what=name, why=f"{plain[:40]!r} is not a number")
     return found
+
+
+def changed(
+    exercise: Exercise, *added: Given | Definition, without: str = "", structure: Any = None, **said: Any
+) -> Exercise:
+    """The record without a role, with givens, definitions and a part of the structure added, and conventions said."""
+    kept = (*(given for given in exercise.givens if given.role != without), *exercise.definitions, *added)
+    new = {
+        "givens": tuple(each for each in kept if isinstance(each, Given)),
+        "definitions": tuple(each for each in kept if isinstance(each, Definition)),
+        "structure": exercise.structure.model_copy(update=structure),
+        "conventions": {**exercise.conventions, **{name: Convention(value=value) for name, value in said.items()}},
+    }
+    return exercise.model_copy(update=new)
 
 
 def scalar(exercise: Exercise, role: str, default: Any = None) -> Any:

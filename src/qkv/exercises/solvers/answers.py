@@ -12,7 +12,7 @@ from ...derivation import Derivation, Step, chain
 from ..exact import Array, array, expression, is_rational, nested, precise, times, transposed, written
 from ..exact import result as ended
 from ..findings import CannotSolve, Finding
-from ..record import Asked, Convention, Exercise, shape_of
+from ..record import Asked, Exercise, shape_of
 from ..solving import Also, Answer, Solve
 from ..values import digits
 
@@ -64,12 +64,6 @@ def joined_items(items: dict[str, Answer]) -> Answer:
     return Answer(text, value, first.form, symbols=symbols, items=items, derivation=derivation)
 
 
-def said(exercise: Exercise, **conventions: Any) -> Exercise:
-    """The exercise with conventions settled."""
-    new = {name: Convention(value=value) for name, value in conventions.items()}
-    return exercise.model_copy(update={"conventions": {**exercise.conventions, **new}})
-
-
 @dataclass(frozen=True)
 class Choice:
     """A convention that is not said: its name, the record under the usual one, and under the other one."""
@@ -103,14 +97,12 @@ def settled(*choosers: Chooser) -> Callable[[Solve], Solve]:
             answer = core(main, asked)
             assumed, also = [], []
             for choice in choices:
-                finding = Finding("assumed", {"convention": choice.convention, "value": choice.value})
-                if choice.other is None:
-                    assumed.append(finding)
-                    continue
                 with suppress(CannotSolve):
-                    other = core(settle(choice.other, asked)[0], asked)
-                    if other.text != answer.text:
-                        assumed.append(finding)
+                    other = choice.other and core(settle(choice.other, asked)[0], asked)
+                    if other and other.text == answer.text:
+                        continue
+                    assumed.append(Finding("assumed", {"convention": choice.convention, "value": choice.value}))
+                    if other:
                         also.append(Also(other.text, other.value, choice.words, other.symbols or None))
             return replace(answer, assumed=(*assumed, *answer.assumed), also=(*also, *answer.also))
 

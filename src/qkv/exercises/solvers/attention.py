@@ -15,11 +15,11 @@ from .. import attending, exact
 from ..attending import WEIGHTS, Attention, attention, projected
 from ..exact import Array, expression
 from ..findings import CannotSolve, Finding
-from ..masks import alternatives, index_base, mask, pairs_formula, ranges, symbols_in
+from ..masks import alternatives, index_base, mask, pairs_formula, symbols_in
 from ..record import Asked, Definition, Exercise
 from ..solving import Also, Answer, solver
-from ..values import bare, columns, digits, number, read, scalar, stacked, whole
-from .answers import MOST_SHOWN, Choice, answered, joined_items, multiplied, said, settled, worked
+from ..values import bare, changed, columns, digits, number, read, scalar, stacked, whole
+from .answers import MOST_SHOWN, Choice, answered, joined_items, multiplied, settled, worked
 
 _SCALES = {"sqrt": "division by the root of the head width", "none": "no scaling"}
 _SCALE_FREE = ("argmax", "linear", "relu", "feature_map")
@@ -40,7 +40,7 @@ def scale_choice(exercise: Exercise, asked: Asked) -> Choice | None:
     usual = "none" if asked.quantity in ("scores", "similarity") or similarity != "softmax" else "sqrt"
     taken = usual if assumed is None else assumed
     other = "sqrt" if taken == "none" else "none"
-    both = said(exercise, scale=taken), said(exercise, scale=other)
+    both = changed(exercise, scale=taken), changed(exercise, scale=other)
     return Choice("the scale of the scores", _SCALES.get(taken, str(taken)), *both, _SCALES[other])
 
 
@@ -50,9 +50,8 @@ def index_choice(exercise: Exercise, asked: Asked) -> Choice | None:
     if exercise.said("index_base") or named == [None]:
         return None
     base = 0 if 0 in named else int(exercise.convention("index_base", 1))
-    other = said(exercise, index_base=base if 0 in named else 1 - base)
-    words = f"indices counted from {1 - base}"
-    return Choice("the first index", str(base), said(exercise, index_base=base), other, words)
+    both = changed(exercise, index_base=base), changed(exercise, index_base=base if 0 in named else 1 - base)
+    return Choice("the first index", str(base), *both, f"indices counted from {1 - base}")
 
 
 def _side(exercise: Exercise, asked: Asked) -> Choice | None:
@@ -61,8 +60,7 @@ def _side(exercise: Exercise, asked: Asked) -> Choice | None:
         return None
     tokens = next((given.symbol for given in exercise.of_role("tokens", "context") if given.symbol), "x")
     texts = (f"y = {weights[0].symbol}{turn} {tokens}" for turn in ("^T", ""))
-    update = [{"definitions": (*exercise.definitions, Definition(text=text))} for text in texts]
-    both = exercise.model_copy(update=update[0]), exercise.model_copy(update=update[1])
+    both = (changed(exercise, Definition(text=text)) for text in texts)
     return Choice("the side of the weights", "W^T x", *both, "weights that act as W x")
 
 
@@ -142,21 +140,18 @@ def _similarity_text(found: Attention, row: int, may: Array) -> str:
     """The weights of one query over the keys that it attends to, as an expression; nothing for a single key."""
     if found.similarity == "argmax" or may.sum() < 2:
         return ""
-    kept = exact.floats(found.scores[row][may])
-    if found.similarity == "softmax" and np.ptp(kept) > 500:  # weights that are too small to be compared
-        return ""
     if found.similarity == "softmax":
-        exactly = found.bias is None
-        numbers = (found.dots if exactly else found.scores)[row][may]
-        if exact.is_rational(found.weights[row]) and not exact.is_rational(numbers):
+        numbers = (found.dots if found.bias is None else found.scores)[row][may]
+        recognised = exact.is_rational(found.weights[row]) and not exact.is_rational(numbers)
+        if recognised or np.ptp(exact.floats(found.scores[row][may])) > 500:  # weights too small to be compared
             return ""
-        full = (lambda dot: found.scale.text(dot, exact.shown)) if exactly else exact.shown
-        return f"softmax({exact.written(numbers, number=full)})"
+        scale = found.scale if found.bias is None else exact.Scale()
+        return f"softmax({exact.written(numbers, number=lambda dot: scale.text(dot, exact.shown))})"
     similar = [exact.shown(each) for each in found.similarities[row][may]]
-    if found.normaliser != "none" and not any(found.weights[row]):
-        return ""
-    below = "" if found.normaliser == "none" else f"/({' + '.join(f'({each})' for each in similar)})"
-    return f"({', '.join(similar)}){below}"
+    if found.normaliser == "none":
+        return f"({', '.join(similar)})"
+    below = " + ".join(f"({each})" for each in similar)
+    return f"({', '.join(similar)})/({below})" if any(found.weights[row]) else ""
 
 
 def _weight_steps(found: Attention, *, outputs: bool = False) -> Iterator[tuple[Step, ...]]:
@@ -164,21 +159,21 @@ def _weight_steps(found: Attention, *, outputs: bool = False) -> Iterator[tuple[
     allowed = np.broadcast_to(found.allowed, (found.query.shape[-2], found.key.shape[-2]))
     if exact.is_float(found.weights) or allowed.size > MOST_SHOWN or found.allowed.ndim > 2:
         return
+    given = found.direct and found.exercise.of_role("weights")
     for words, head in _heads(found):
         for row, may in enumerate(allowed if head.query.ndim == 2 else []):
             name = "" if found.one_query else f" of query {row + index_base(found.exercise)}"
             text, count = _similarity_text(head, row, may), int(may.sum())
-            reason = f"{head.similarity.replace('_', ' ')} over {count} keys" if count > 1 else "a single key"
-            reason = "all weight on the first key with the largest score" if head.similarity == "argmax" else reason
-            reason = reason if count else "nothing to attend to"
-            weights, texts = (head.weights[row][may], (text,)) if text else (head.weights[row], ())
-            if not (found.direct and found.exercise.of_role("weights")):
+            reason = f"{head.similarity.replace('_', ' ')} over {count} keys"
+            if head.similarity == "argmax" or count < 2:
+                largest = "all weight on the first key with the largest score"
+                reason = ("nothing to attend to", "a single key", largest)[min(count, 2)]
+            if not given:
+                weights, texts = (head.weights[row][may], (text,)) if text else (head.weights[row], ())
                 yield worked(f"{words}weights{name}", *texts, values=weights, reason=reason)
             if outputs and text:
-                whole_text = f"{expression(exact.transposed(head.values[may]))} {text}"
-                reason = "values times weights"
-                yield worked(f"{words}output{name}", whole_text, values=head.outputs[row],
-                             reason=reason)  # fmt: skip
+                text = f"{expression(exact.transposed(head.values[may]))} {text}"
+                yield worked(f"{words}output{name}", text, values=head.outputs[row], reason="values times weights")
 
 
 def _shaped(found: Attention, values: Array, *, outputs: bool = False) -> Array:
@@ -194,7 +189,7 @@ def _ties(found: Attention) -> tuple[Finding, ...]:
     """A note where argmax meets equal scores."""
     if found.similarity != "argmax":
         return ()
-    kept = exact.floats(exact.masked(found.scores, found.allowed, Fraction(-(10**300))))
+    kept = exact.floats(exact.masked(found.scores, found.allowed, -np.inf))
     tied = (kept == kept.max(-1, keepdims=True)).sum(-1) > 1
     return (Finding("note", {"text": "several keys have the largest score; the first is taken"}),) if tied.any() else ()
 
@@ -232,6 +227,14 @@ def projections(exercise: Exercise, asked: Asked) -> Answer:
     return joined_items(found)
 
 
+def _with_infinity(values: Array, allowed: Array, digits: int | None = None) -> Answer:
+    """Scores with minus infinity where they are not allowed."""
+    allowed = np.asarray(allowed, dtype=bool)
+    texts = exact.masked(exact.each(lambda each: exact.typed(each, digits), values), allowed, "-inf")
+    value = exact.nested(exact.masked(exact.floats(values), allowed, -np.inf))
+    return Answer(exact.written(texts, number=str), value, symbols={"inf": "scalar"})
+
+
 @solver("scores", QUERY_AND_KEY)
 @_settled
 def scores(exercise: Exercise, asked: Asked) -> Answer:
@@ -242,81 +245,61 @@ def scores(exercise: Exercise, asked: Asked) -> Answer:
     if found.one_query and found.key.shape[-2] == 1:
         parts = [exact.array(each[..., 0]) for each in parts]
     values, dots, may = _key_picked(asked, found, *parts)
-    steps, also = list(_score_steps(found)), _turned(found, values)
-    roots = found.scale.under != 1 and found.bias is None and exact.is_rational(dots)
-    text = exact.written(dots, number=found.scale.text) if roots else exact.written(values, digits(exercise))
-    answer = answered(values, exercise, steps, text=text)
+    answer, also = answered(values, exercise, _score_steps(found)), _turned(found, values)
     if not np.all(may):
-        value = exact.nested(np.where(may.astype(bool), exact.floats(values), -np.inf))
-        cells = exact.masked(
-            exact.each(lambda each: exact.typed(each, digits(exercise)), values), may.astype(bool), "-inf"
-        )
-        text = exact.written(cells, number=str)
+        infinite = _with_infinity(values, may, digits(exercise))
         if "mask" in asked.object.lower():
-            return replace(answer, text=text, value=value, symbols={"inf": "scalar"})
-        also = (*also, Also(text, value, "the mask already added", {"inf": "scalar"}))
-    also = (Also(exact.written(values, digits(exercise))), *also) if roots else also
+            return replace(answer, text=infinite.text, value=infinite.value, symbols=infinite.symbols)
+        also = (*also, Also(infinite.text, infinite.value, "the mask already added", infinite.symbols))
+    if found.scale.under != 1 and found.bias is None and exact.is_rational(dots):
+        text = exact.written(dots, number=found.scale.text)
+        return replace(answer, text=text, also=(Also(answer.text), *also))
     return replace(answer, also=also)
 
 
-@solver("weights", QUERY_AND_KEY, ("scores|vector|weights",))
-@_settled
-def weights(exercise: Exercise, asked: Asked) -> Answer:
-    """The attention weights."""
-    found = picked(exercise, asked, with_values=False)
-    (values,) = _key_picked(asked, found, _shaped(found, found.weights))
-    steps = [*_score_steps(found), *_weight_steps(found)]
-    return answered(values, exercise, steps, also=_turned(found, values), assumed=_ties(found))
-
-
-@solver("output", QUERY_AND_KEY, ("scores|weights", "value"))
-@_settled
-def output(exercise: Exercise, asked: Asked) -> Answer:
-    """The attention output, of all heads joined and projected or of the head that is named."""
-    found = picked(exercise, asked)
-    steps = [*_score_steps(found), *_weight_steps(found, outputs=True)]
-    values = found.joined
-    if not re.search(r"head|concat|before", asked.object.lower()) and found.output_weight is not None:
+def _attended(exercise: Exercise, asked: Asked) -> Answer:
+    """The weights, the output (of the heads joined and projected, or of the one that is named), or all heads'."""
+    weights, items = asked.quantity == "weights", {}
+    found = picked(exercise, asked, with_values=not weights)
+    steps = [*_score_steps(found), *_weight_steps(found, outputs=not weights)]
+    if weights:
+        (values,) = _key_picked(asked, found, _shaped(found, found.weights))
+        return answered(values, exercise, steps, also=_turned(found, values), assumed=_ties(found))
+    values = found.joined if asked.quantity == "output" else found.outputs
+    if asked.quantity == "heads_output" and found.heads > 1:
+        each = {words[:-2]: _shaped(head, head.outputs, outputs=True) for words, head in _heads(found)}
+        items = {name: answered(part, exercise) for name, part in each.items()}
+    elif not re.search(r"head|concat|before", asked.object.lower()) and found.output_weight is not None:
         reason = "the heads side by side times the output projection"
         values, step = multiplied("output", values, found.output_weight, reason=reason)
         steps.append(step)
-    return answered(_shaped(found, values, outputs=True), exercise, steps, assumed=_ties(found))
+    return answered(_shaped(found, values, outputs=True), exercise, steps, items=items, assumed=_ties(found))
 
 
-@solver("heads_output", QUERY_AND_KEY)
-@_settled
-def heads_output(exercise: Exercise, asked: Asked) -> Answer:
-    """The output of every head, or of one."""
-    found = picked(exercise, asked)
-    steps = [*_score_steps(found), *_weight_steps(found, outputs=True)]
-    pairs = _heads(found) if found.heads > 1 else ()
-    items = {words[:-2]: answered(_shaped(head, head.outputs, outputs=True), exercise) for words, head in pairs}
-    return answered(_shaped(found, found.outputs, outputs=True), exercise, steps, items=items, assumed=_ties(found))
+solver("weights", QUERY_AND_KEY, ("scores|vector|weights",))(_settled(_attended))
+solver("output", QUERY_AND_KEY, ("scores|weights", "value"))(_settled(_attended))
+solver("heads_output", QUERY_AND_KEY)(_settled(_attended))
 
 
 @solver("argmax", QUERY_AND_KEY, ("scores|vector",))
 @_settled
 def argmax(exercise: Exercise, asked: Asked) -> Answer:
     """Argmax attention: scores, the index of the best key and its value."""
-    structure = exercise.structure.model_copy(update={"similarity": "argmax"})
-    exercise = exercise.model_copy(update={"structure": structure})
-    if not exercise.of_role("query", "tokens"):
-        return answered(_best(exercise, exact.hardest(*given_scores(exercise, asked))), exercise)
-    bare_tokens = not exercise.of_role("query", "key", *WEIGHTS)
-    with_values = bool(
-        exercise.of_role("value", "value_weight") or exercise.convention("keys_are_values") or bare_tokens
+    exercise = changed(exercise, structure={"similarity": "argmax"})
+    direct = not exercise.of_role("query", "tokens")
+    with_values = not direct and bool(
+        exercise.of_role("value", "value_weight")
+        or exercise.convention("keys_are_values")
+        or not exercise.of_role("query", "key", *WEIGHTS)
     )
     found = picked(exercise, asked, with_values=with_values)
     steps = [*_score_steps(found), *_weight_steps(found)]
-    best = answered(_best(exercise, _shaped(found, found.weights)), exercise, steps)
+    places = np.asarray(_shaped(found, found.weights) == 1).argmax(-1) + index_base(exercise)
+    best = answered(np.asarray(places), exercise, steps)
     items = {"scores": answered(_shaped(found, found.scores), exercise), "index": best}
     if with_values:
         items["output"] = answered(_shaped(found, found.output, outputs=True), exercise, steps)
-    return replace(items.get("output", best), items=items, assumed=_ties(found))
-
-
-def _best(exercise: Exercise, one_hot: Array) -> Array:
-    return exact.array((np.asarray(one_hot == 1).argmax(-1) + index_base(exercise)).tolist())
+    return replace(items.get("output", best), items={} if direct else items, assumed=_ties(found))
 
 
 @solver("similarity", QUERY_AND_KEY)
@@ -416,16 +399,15 @@ def mask_matrix(exercise: Exercise, asked: Asked) -> Answer:
     n, m = _lengths(exercise)
     if isinstance(n, str) or isinstance(m, str):
         raise CannotSolve("missing", needs=f"a number for {n if isinstance(n, str) else m}")
-    found = mask(exercise, asked, n, m)[0].astype(int)
+    found = mask(exercise, asked, n, m)[0]
     if asked.row is not None and 0 <= asked.row - index_base(exercise) < len(found):
         found = found[asked.row - index_base(exercise)]
-    values = exact.array(found.tolist())
-    steps = [worked("mask", values=values, reason="1 where a query attends to a key")]
+    values = exact.array(found)
+    answer = answered(values, exercise, [worked("mask", values=values, reason="1 where a query attends to a key")])
     if "additive" not in asked.object.lower():
-        return answered(values, exercise, steps)
-    text = exact.written(values, number=lambda each: "0" if each else "-inf")
-    infinite = exact.nested(np.where(found == 1, 0.0, -np.inf))
-    return replace(answered(values, exercise, steps, text=text), value=infinite, symbols={"inf": "scalar"})
+        return answer
+    infinite = _with_infinity(exact.product(values, 0), found)
+    return replace(answer, text=infinite.text, value=infinite.value, symbols=infinite.symbols)
 
 
 @solver("pairs_count")
@@ -434,27 +416,18 @@ def pairs_count(exercise: Exercise, asked: Asked) -> Answer:
     """How many pairs of a query and a key a mask allows."""
     n, m = _lengths(exercise)
     if exercise.structure.mask == "none" and exercise.convention("pairs") == "causal":
-        exercise = exercise.model_copy(update={"structure": exercise.structure.model_copy(update={"mask": "causal"})})
+        exercise = changed(exercise, structure={"mask": "causal"})
     given, either = exercise.given("mask"), alternatives(exercise)
-    matrix = given is not None and not isinstance(given.value, str)
     names = [each for each in (n, m, *symbols_in(either[0])) if isinstance(each, str)]
+    matrix = given is not None and not isinstance(given.value, str)
     formula = pairs_formula(n, m, either[0]) if len(either) == 1 and not matrix else ""
+    if names and not formula:
+        raise CannotSolve("no_solver", quantity=f"a formula for the pairs of {exercise.structure.mask}")
     if names:
-        if not formula:
-            raise CannotSolve("no_solver", quantity=f"a formula for the pairs of {exercise.structure.mask}")
         windows = any(term == "window" for term, _ in either[0])
         note = Finding("note", {"text": "the window is taken to be shorter than the sequence"})
         symbols = {bare(name): "natural" for name in names}
         return Answer(formula, formula, "formula", symbols=symbols, assumed=(note,) if windows else ())
-    if formula and n == m:
-        count = int(number(formula))
-    elif matrix or len(either) > 1:
-        count = int(mask(exercise, asked, n, m)[0].sum())
-    elif n > 10**7:
-        raise CannotSolve("too_large", what="the mask", size=f"{n} queries", most=10**7)
-    else:
-        low, high = ranges(either[0], exercise, asked, n, m)
-        count = int(np.maximum(high - low + 1, 0).sum())
-    texts = (formula,) if formula and n == m else ()
-    steps = worked("pairs", *texts, values=exact.array(count), reason="pairs that the mask allows")
-    return answered(exact.array(count), exercise, [steps])
+    count = exact.array(number(formula) if formula else int(mask(exercise, asked, n, m)[0].sum()))
+    steps = worked("pairs", *[formula] * bool(formula), values=count, reason="pairs that the mask allows")
+    return answered(count, exercise, [steps])

@@ -16,7 +16,7 @@ from ..exact import Array, shown
 from ..findings import CannotSolve
 from ..record import Asked, Exercise, Given
 from ..solving import Answer, solver
-from ..values import by, first_of, read, scalar, stacked, whole
+from ..values import by, changed, first_of, read, scalar, stacked, whole
 from .answers import MOST_SHOWN, Choice, answered, settled, worked
 
 _REASONS = (
@@ -26,15 +26,11 @@ _REASONS = (
 KINDS = ("layer", "rms", "batch", "group")
 
 
-def with_epsilon(exercise: Exercise, value: Any) -> Exercise:
-    others = [given for given in exercise.givens if given.role != "epsilon"]
-    return exercise.model_copy(update={"givens": (*others, Given(role="epsilon", value=value))})
-
-
 def _epsilon(exercise: Exercise, asked: Asked) -> Choice | None:
     if asked.quantity == "norm_statistics" or scalar(exercise, "epsilon") is not None:
         return None
-    return Choice("epsilon", "0", with_epsilon(exercise, 0), with_epsilon(exercise, "1e-5"), "epsilon 1e-5")
+    both = (changed(exercise, Given(role="epsilon", value=value), without="epsilon") for value in (0, "1e-5"))
+    return Choice("epsilon", "0", *both, "epsilon 1e-5")
 
 
 @dataclass(frozen=True)

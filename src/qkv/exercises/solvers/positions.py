@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ...maths.values import arithmetic as arith
 from .. import exact
 from ..exact import Array
 from ..findings import CannotSolve, Finding
@@ -23,22 +22,8 @@ _MOST = 2_000_000  # entries of an encoding
 _MOST_DECIMALS = 400  # entries that are computed to sixty digits
 
 
-def sinusoid(position: Any, dimension: int, width: int, base: Any, *, swapped: bool = False) -> Any:
-    """One entry of the encoding: a sine at even dimensions and a cosine at odd ones; of an array with a float base."""
-    name = "sin" if (dimension % 2 == 0) != swapped else "cos"
-    power = Fraction(dimension - dimension % 2, width)
-    if isinstance(base, float):
-        return exact.function(name, position / base ** float(power))
-    return arith.function(name, arith.divide(position, arith.power(base, power)))
-
-
-def _entry_text(position: Any, dimension: int, width: int, base: Any) -> str:
-    name, even = "cos" if dimension % 2 else "sin", dimension - dimension % 2
-    return f"\\{name}({exact.shown(position)}/{exact.shown(base)}^{{{even}/{width}}})"
-
-
 def encoding(exercise: Exercise, asked: Asked, *, swapped: bool = False) -> Answer:
-    """The encoding of one position, of several, or of some dimensions."""
+    """The encoding of one position, of several, or of some dimensions: sines at even dimensions unless `swapped`."""
     width = whole(exercise, "width") or whole(exercise, "head_width")
     if not width:
         raise CannotSolve("missing", needs="the width")
@@ -57,24 +42,26 @@ def encoding(exercise: Exercise, asked: Asked, *, swapped: bool = False) -> Answ
     size = length * len(dimensions)
     if size > _MOST:
         raise CannotSolve("too_large", what="the encoding", size=f"{size} entries", most=_MOST)
-    positions = exact.array(list(range(length))) if positions is None else positions
-    rows = positions.reshape(-1)
-    if size > _MOST_DECIMALS:
-        columns = [sinusoid(exact.floats(rows), each, width, float(base), swapped=swapped) for each in dimensions]
-        values = np.stack(columns, axis=-1)
-    else:
-        entries = (sinusoid(row, each, width, base, swapped=swapped) for row in rows for each in dimensions)
-        values = exact.filled(entries, (length, len(dimensions)))
+    positions = exact.array(np.arange(length)) if positions is None else positions
+    rows, powers = positions.reshape(-1), exact.array([Fraction(each - each % 2, width) for each in dimensions])
+    small = size <= _MOST_DECIMALS
+    angles = exact.over(rows[:, None], exact.power(base, powers if small else exact.floats(powers)))
+    names = ["cos" if each % 2 != swapped else "sin" for each in dimensions]
+    values = np.stack([exact.function(name, angles[:, place]) for place, name in enumerate(names)], -1)
     dtype = exercise.given("dtype")
     if dtype is not None and str(dtype.value).lower() in ("float16", "fp16", "half"):
         values = exact.floats(values).astype(np.float16).astype(float)
-    small = [(row, each) for row in rows for each in dimensions] if size <= MOST_SHOWN and not swapped else []
-    texts = exact.filled((_entry_text(*pair, width, base) for pair in small), values.shape) if small else None
+    heads = [f"\\{name}(" for name in names]
+    tails = [f"/{exact.shown(base)}^{{{each - each % 2}/{width}}})" for each in dimensions]
 
     def part(title: str, kept: Any) -> Answer:
-        shown = (exact.written(exact.array(texts[kept]), number=str),) if texts is not None else ()
-        found = exact.array(values[kept])
-        return answered(found, exercise, [worked(title, *shown, values=found, reason=_REASON)])
+        found, texts = exact.array(values[kept]), []
+        if size <= MOST_SHOWN:
+            entries = (
+                f"{head}{exact.shown(row)}{tail}" for row in rows for head, tail in zip(heads, tails, strict=True)
+            )
+            texts = [exact.written(np.asarray(exact.filled(entries, values.shape)[kept]), number=str)]
+        return answered(found, exercise, [worked(title, *texts, values=found, reason=_REASON)])
 
     if positions.ndim == 0 and named:
         items = {f"p_{each}": part(f"dimension {each}", (0, place)) for place, each in enumerate(dimensions)}
@@ -89,78 +76,68 @@ def sinusoidal(exercise: Exercise, asked: Asked) -> Answer:
     return encoding(exercise, asked)
 
 
-def rotated(vector: Array, angles: list[Any], *, halves: bool = False) -> Array:
-    """Each pair of entries turned by its angle: neighbours, or one from each half."""
-    width = len(vector)
-    found = np.empty(width, dtype=object)
-    for place, angle in enumerate(angles):
-        first, second = (place, place + width // 2) if halves else (2 * place, 2 * place + 1)
-        cosine, sine = arith.function("cos", angle), arith.function("sin", angle)
-        a, b = vector[first], vector[second]
-        found[first] = arith.subtract(arith.multiply(a, cosine), arith.multiply(b, sine))
-        found[second] = arith.add(arith.multiply(a, sine), arith.multiply(b, cosine))
+def rotated(rows: Array, angles: Array, *, halves: bool = False) -> Array:
+    """Each pair of entries of each row turned by its angle: neighbours, or one from each half."""
+    first = np.arange(angles.shape[-1]) * (1 if halves else 2)
+    second = first + (angles.shape[-1] if halves else 1)
+    cosine, sine, found = exact.function("cos", angles), exact.function("sin", angles), np.empty_like(rows)
+    a, b = rows[:, first], rows[:, second]
+    found[:, first] = exact.minus(exact.product(a, cosine), exact.product(b, sine))
+    found[:, second] = exact.plus(exact.product(a, sine), exact.product(b, cosine))
     return found
 
 
-def _turns(exercise: Exercise, count: int, width: int) -> list[list[Any]]:
+def _angles(exercise: Exercise, count: int, width: int) -> Array:
     """The angles of each vector: positions given apart, as a list or one for all, times the frequencies."""
-    givens = [given for given in exercise.of_role("position") if given.value is not None]
-    angle = next((given for given in exercise.givens if bare(given.symbol) in ("theta", r"\theta", "θ")), None)
-    theta = read(angle, exercise).reshape(())[()] if angle is not None and angle.value is not None else None
-    places = [each for given in givens for each in read(given, exercise).reshape(-1)]
-    if not places and (theta is None or count > 1):
+    places = [each for given in exercise.of_role("position") if given.value is not None
+              for each in read(given, exercise).flat]  # fmt: skip
+    thetas = [given for given in exercise.givens if bare(given.symbol) in ("theta", r"\theta", "θ")]
+    if not places and (not thetas or count > 1):
         raise CannotSolve("missing", needs="the positions")
     places = (places or [Fraction(1)]) * (count if len(places) == 1 else 1)
     if len(places) != count:
         raise CannotSolve("misfit", what="the positions", why=f"there are {len(places)} for {count} vectors")
-    if theta is not None and width == 2:
-        return [[arith.multiply(place, theta)] for place in places]
-    base = scalar(exercise, "base", Fraction(10_000))
-    below = [arith.power(base, Fraction(2 * i, width)) for i in range(width // 2)]
-    return [[arith.divide(place, each) for each in below] for place in places]
+    column = exact.array(places)[:, None]
+    if thetas and width == 2:
+        return exact.product(column, read(thetas[0], exercise).reshape(()))
+    powers = [Fraction(2 * place, width) for place in range(width // 2)]
+    return exact.over(column, exact.power(scalar(exercise, "base", Fraction(10_000)), powers))
 
 
 @solver("rotary", ("vector|query|key|tokens|input",))
 @settled()
 def rotary(exercise: Exercise, asked: Asked) -> Answer:
     """Vectors rotated by their positions, or the score of a rotated query and key."""
-    query, key = first_of(exercise, "query"), first_of(exercise, "key")
-    single = first_of(exercise, "vector", "input", "tokens") if query is None and key is None else None
-    parts = [part for part in (query, key, single) if part is not None]
-    rows = [row for part in parts for row in np.atleast_2d(part)]
-    width = len(rows[0])
-    if width % 2 or any(len(row) != width for row in rows) or len(rows) * width > 10_000:
+    parts = [part for role in ("query", "key") if (part := first_of(exercise, role)) is not None]
+    parts = parts or [first_of(exercise, "vector", "input", "tokens")]
+    widths = {np.shape(part)[-1] if np.ndim(part) else 1 for part in parts}
+    if len(widths) > 1 or min(widths) % 2 or sum(map(np.size, parts)) > 10_000 or max(map(np.ndim, parts)) > 2:
         raise CannotSolve("misfit", what="the vectors", why="their width must be even, the same and small")
-    turns = _turns(exercise, len(rows), width)
+    rows, (width,) = np.concatenate([np.atleast_2d(part) for part in parts]), widths
+    angles = _angles(exercise, len(rows), width)
 
     def solved(halves: bool) -> Answer:
-        turned = [rotated(row, turn, halves=halves) for row, turn in zip(rows, turns, strict=True)]
-        steps = [] if halves else _rotary_steps(rows, turns, turned)
+        turned, steps = rotated(rows, angles, halves=halves), []
+        for row, turns, result in zip(rows, angles, turned, strict=True):
+            for pair, angle in enumerate(turns if rows.size <= MOST_SHOWN and not halves else ()):
+                text, kept = exact.shown(angle), slice(2 * pair, 2 * pair + 2)
+                matrix = rf"[[\cos({text}), -\sin({text})], [\sin({text}), \cos({text})]]"
+                text = f"{matrix} {exact.expression(row[kept])}"
+                steps.append(worked("a pair turned by its angle", text, values=result[kept]))
         if "score" in asked.object.lower():
             if len(turned) != 2:
                 raise CannotSolve("missing", needs="one query and one key")
-            score = exact.array(exact.times(turned[0][None], turned[1][:, None])[0, 0])
+            score = exact.array(exact.times(turned[:1], turned[1:].T)[0, 0])
             text = f"{exact.expression(turned[0])}^T {exact.expression(turned[1])}"
             return answered(score, exercise, [*steps, worked("score", text, values=score)])
         if len(parts) == len(turned) == 2:
             return joined_items({"q": answered(turned[0], exercise, steps), "k": answered(turned[1], exercise)})
-        return answered(turned[0] if parts[0].ndim == 1 else np.stack(turned), exercise, steps)
+        return answered(turned[0] if np.ndim(parts[0]) == 1 else turned, exercise, steps)
 
     halves = "half" in f"{asked.object} {asked.text} {exercise.text}".lower() and width > 2
-    found, other = solved(halves), solved(not halves)
-    if halves or width == 2 or found.text == other.text:
+    found = solved(halves)
+    if halves or width == 2 or found.text == (other := solved(True)).text:
         return found
     words = {"convention": "which entries are rotated together", "value": "neighbours (2i, 2i + 1)"}
     also = Also(other.text, other.value, "pairs (i, i + d/2) of the two halves", other.symbols or None)
     return replace(found, also=(also,), assumed=(Finding("assumed", words),))
-
-
-def _rotary_steps(rows: list[Array], turns: list[list[Any]], results: list[Array]) -> list[Any]:
-    steps = []
-    for row, angles, result in zip(rows, turns, results, strict=True):
-        for pair, angle in enumerate(angles if len(rows) * len(row) <= MOST_SHOWN else []):
-            text, part = exact.shown(angle), slice(2 * pair, 2 * pair + 2)
-            matrix = rf"[[\cos({text}), -\sin({text})], [\sin({text}), \cos({text})]]"
-            text = f"{matrix} {exact.expression(row[part])}"
-            steps.append(worked("a pair turned by its angle", text, values=result[part]))
-    return steps
