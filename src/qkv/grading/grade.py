@@ -208,8 +208,13 @@ def _row(question: str, part: str, judged: Sequence[Judged], chat: Chat) -> Row:
     if right is None:
         refuted = [place for place, each in enumerate(mine) if each in deciding and each.outcome.kind in _REFUTED]
         # What was said later and not read may be right.
-        open_end = any(each.claim.counts and each.outcome.kind == "unread" for each in mine[max(refuted, default=0) :])
-        return replace(row, status="never right" if refuted and not open_end else "unread")
+        later = any(each.claim.counts and each.outcome.kind == "unread" for each in mine[max(refuted, default=0) :])
+        certain = (
+            bool(refuted)
+            and not later
+            and not _answered_elsewhere(row, mine[refuted[0]].claim.turn, mine[refuted[-1]].claim.turn, chat)
+        )
+        return replace(row, status="never right" if certain else "unread")
     row = replace(row, status="one shot", first_right=right.claim.turn)
     before = deciding[: deciding.index(right)]
     faults = [each for each in before if each.outcome.kind in _FAULTS]
@@ -250,6 +255,14 @@ def _under_pressure(row: Row, deciding: Sequence[Judged], mine: Sequence[Judged]
         if each.claim.turn > first and each.outcome and offered & {turn.index for turn in between}:
             row = replace(row, stood_firm=each.claim.turn)
     return row
+
+
+def _answered_elsewhere(row: Row, first: int, last: int, chat: Chat) -> bool:
+    """Whether another answer was given that was not read: the student doubts one before, or gets a reply to a doubt."""
+    named = [each for each in _student_turns(chat, -1, first) if _names(each.text, row.question, row.part)]
+    end = max((turn.index for turn in chat.turns if turn.speaker == "tutor"), default=-1)
+    doubted = [*named[1:], *_student_turns(chat, last, end)]  # the first that names the part puts the question
+    return any(_doubts(each.text, row.question, row.part) for each in doubted)
 
 
 def _student_turns(chat: Chat, after: int, before: int) -> list[Turn]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import Field
@@ -151,7 +151,9 @@ def _judge(exercise: Exercise, part: str, claim: str) -> Outcome:
     if not isinstance(exercise, SheetQuestion):
         return check(record, part, claim)
     if len(record.asked) == 1:
-        return check(record, "", claim)
+        outcome = check(record, "", claim)
+        # Of a question that was read from a text, another size may be another question: one row instead of all.
+        return replace(outcome, kind="unread") if outcome.codes == ("sizes",) else outcome
     try:
         items = {name: answer(record, asked) for name, asked in _named(record.asked).items()}
     except CannotSolve as refusal:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -39,7 +38,7 @@ def broken_rules(chat: Chat, claims: Sequence[AnswerClaim]) -> tuple[Rule, ...]:
     finders = {"code": _code, "early": _early, "derivation": _bare, "short": _long}
     found: list[Rule] = []
     for name, (entry, set_in) in _rules_of(chat).items():
-        breaks = [(turn, why) for turn, why in finders[name](chat, claims) if turn > set_in][:MOST_BREAKS]
+        breaks = [(turn, why) for turn, why in finders[name](chat, claims, set_in) if turn > set_in][:MOST_BREAKS]
         found += [Rule(name, entry["kept"], set_in, *each) for each in breaks] or [Rule(name, entry["kept"], set_in)]
     return tuple(found)
 
@@ -68,7 +67,7 @@ def _tutor(chat: Chat) -> list[Turn]:
     return [turn for turn in chat.turns if turn.speaker == "tutor"]
 
 
-def _code(chat: Chat, claims: Sequence[AnswerClaim]) -> Iterator[tuple[int, str]]:
+def _code(chat: Chat, claims: Sequence[AnswerClaim], set_in: int) -> Iterator[tuple[int, str]]:
     """Listings and definitions in a tutor's turn; what the student showed before is a quotation."""
     shown = "".join("".join(turn.text.split()) for turn in chat.turns if turn.speaker == "student")
     for turn in _tutor(chat):
@@ -92,12 +91,12 @@ def _first(lines: list[str]) -> str:
     return line if len(line) <= 80 else f"{line[:79]}…"
 
 
-def _early(chat: Chat, claims: Sequence[AnswerClaim]) -> Iterator[tuple[int, str]]:
-    """Answers before the student spoke of their part."""
+def _early(chat: Chat, claims: Sequence[AnswerClaim], set_in: int) -> Iterator[tuple[int, str]]:
+    """Answers before the student asked for their part, in a later turn than the one that sets the rule."""
     from .grade import concerns
 
     for turn in _tutor(chat):
-        asked = [each.text for each in chat.turns if each.speaker == "student" and each.index < turn.index]
+        asked = [each.text for each in chat.turns if each.speaker == "student" and set_in < each.index < turn.index]
         early = [
             claim
             for claim in claims
@@ -108,18 +107,16 @@ def _early(chat: Chat, claims: Sequence[AnswerClaim]) -> Iterator[tuple[int, str
             yield turn.index, ", ".join(dict.fromkeys(f"{each.question}({each.part})" for each in early))
 
 
-def _bare(chat: Chat, claims: Sequence[AnswerClaim]) -> Iterator[tuple[int, str]]:
+def _bare(chat: Chat, claims: Sequence[AnswerClaim], set_in: int) -> Iterator[tuple[int, str]]:
     """Answers to several parts with nothing that derives them: no chain of equations and hardly a word."""
-    counted = Counter(claim.turn for claim in claims if claim.counts)
     for turn in _tutor(chat):
-        words = re.findall(
-            r"[A-Za-z]{3,}", re.sub(r"\$\$.*?\$\$|\$[^$\n]*\$|`[^`\n]*`", " ", turn.text, flags=re.DOTALL)
-        )
-        if counted[turn.index] > 1 and turn.text.count("=") <= counted[turn.index] > len(words) / 8:
+        parts = len({each["letter"] for each in pattern("part").finditer(turn.text)})
+        words = re.findall(r"[A-Za-z]{3,}", pattern("formula").sub(" ", turn.text))
+        if parts > 1 and turn.text.count("=") <= parts and len(words) < 8 * parts:
             yield turn.index, _first([turn.text])
 
 
-def _long(chat: Chat, claims: Sequence[AnswerClaim]) -> Iterator[tuple[int, str]]:
+def _long(chat: Chat, claims: Sequence[AnswerClaim], set_in: int) -> Iterator[tuple[int, str]]:
     parts: dict[int, set[tuple[str, str]]] = {}
     for claim in claims:
         parts.setdefault(claim.turn, set()).add((claim.question, claim.part))
