@@ -1,37 +1,35 @@
-"""`qkv grade`: tables in 80 columns, JSON, a page for the class; bad arguments exit with 2."""
+"""`qkv grade`: tables in 80 columns, JSON, folders, reports; bad arguments exit with 2."""
 
 from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 
 import pytest
 
 from qkv.cli import main
 
-CHAT = r"""# A session
+LAWS = r"Let $q, k \in \mathbb{R}^d$ be independent, $q, k \sim N(\mu, \sigma^2 I)$, where $\mu \in \mathbb{R}^d$."
+PARTS = r"""(a) Find $E[q^T k]$ in terms of $\mu$, $\sigma$ and $d$.
 
-| Question | Performance |
-|---|---|
-| 3. Scores | One Shot |
+(b) For $\mu = 0$ and $\sigma = 1$, find $\text{Var}(q^T k)$ in terms of $d$.
+"""
+ANSWERS = r"""**Tutor:** Each of the $d$ terms has the same mean.
 
-**Student:** No code. Problem 3. Let $q, k \in \mathbb{R}^d$ be independent,
-$q, k \sim N(\mu, \sigma^2 I)$, $\mu \in \mathbb{R}^d$.
-(a) Find $E[q^T k]$.
-(b) For $\mu = 0$ and $\sigma = 1$ find $\text{Var}(q^T k)$.
-(c) Which $s$ gives $q^T k / s$ the variance 1?
+Answer (a): $d\mu^2$
 
-**Tutor:** (a) $d\mu^2$
-
-(b) $d$
-
-(c) $\sqrt{d}$
+Answer (b): $d$
 
 **Student:** Is the mean in (a) one number?
 
-**Tutor:** No, so (a) is $\mu^T\mu$.
+**Tutor:** No, it is not.
+
+Answer (a): $\mu^T\mu$
 """
+CHAT = f"**Student:** No code. Problem 3. {LAWS}\n\n{PARTS}\n{ANSWERS}"
+SHEET = f"## 3. Scores\n\n{LAWS}\n\n{PARTS}"
 
 
 @pytest.fixture
@@ -59,12 +57,16 @@ def chat(tmp_path):
     return path
 
 
+def statuses(found):
+    return {row["label"]: row["status"] for row in found["rows"]}
+
+
 def test_tables_fit_80_columns(run, chat):
     code, out, err = run(chat)
     assert code == 0
     assert not err
     assert max(map(len, out.splitlines())) <= 80
-    for words in ("needed correction", "mean read as a scalar", "one shot", "differs", "Rule kept: no code"):
+    for words in ("needed correction", "mean read as a scalar", "one shot", "Rule kept: no code", "turn 2"):
         assert words in out
 
 
@@ -72,49 +74,62 @@ def test_json_has_the_rows(run, chat):
     code, out, _ = run(chat, "--json")
     found = json.loads(out)
     assert code == 0
-    assert set(found) >= {"rows", "problems", "rules", "author_table", "notes"}
     first = found["rows"][0]
-    assert (first["problem"], first["part"], first["status"]) == ("3", "a", "needed correction")
-    assert first["first_right_turn"] == 4
-    assert first["found_by"] == "student"
-    assert first["errors"][0]["name"] == "mean read as a scalar"
-    assert first["errors"][0]["turn"] == 2
-    assert found["author_table"][0]["remark"] == "differs"
+    assert (first["question"], first["part"], first["status"]) == ("3", "a", "needed correction")
+    assert (first["first_right"], first["found_by"]) == (3, "student")
+    assert first["mistakes"] == ["mean read as a scalar"]
+    assert found["counts"]["one shot"] == 1
 
 
+def test_questions_from_a_sheet_and_from_the_bank(run, tmp_path):
+    path, sheet = tmp_path / "chat.md", tmp_path / "sheet.md"
+    path.write_text(f"**Student:** Solve problem 3 please.\n\n{ANSWERS}", encoding="utf-8")
+    sheet.write_text(SHEET, encoding="utf-8")
+    assert statuses(json.loads(run(path, "--json")[1])) == {}
+    wanted = {"3(a)": "needed correction", "3(b)": "one shot"}
+    assert statuses(json.loads(run(path, "--sheet", sheet, "--json")[1])) == wanted
+    found = statuses(json.loads(run(path, "--exercise", "3=scaling", "--json")[1]))
+    assert found == {**wanted, "3(c)": "unread"}
+    for words in (["--sheet", tmp_path / "nowhere.md"], ["--exercise", "scaling"], ["--exercise", "3=nothing"]):
+        code, out, err = run(path, *words)
+        assert (code, out) == (2, "")
+        assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("option", "words"), [("--insights", "What caught it"), ("--to", "verdict")])
 @pytest.mark.parametrize("ending", ["md", "html"])
-def test_insights(run, chat, tmp_path, ending):
+def test_pages(run, chat, tmp_path, option, words, ending):
     page = tmp_path / f"page.{ending}"
-    code, _, err = run(chat, "--insights", page)
+    code, _, err = run(chat, option, page)
     assert code == 0
     assert str(page) in err
-    assert "mean read as a scalar" in page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    assert "mean read as a scalar" in text
+    assert words in text
 
 
-def test_every_page_that_is_named_is_written(run, chat, tmp_path):
-    pages = [tmp_path / "one.md", tmp_path / "two.html"]
-    code, _, err = run(chat, "--insights", pages[0], "--insights", pages[1])
+def test_a_folder_has_a_summary_and_says_what_cannot_be_read(run, chat, tmp_path):
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "one.md").write_text(CHAT, encoding="utf-8")
+    (folder / "two.md").write_text(CHAT.replace(r"d\mu^2", r"\mu^T\mu"), encoding="utf-8")
+    (folder / "three.md").write_text("**Student:** Hello\n\n**Tutor:** Hello", encoding="utf-8")
+    (folder / "four.bin").write_bytes(b"\x7fELF")
+    code, out, _ = run(folder)
     assert code == 0
-    for page in pages:
-        assert str(page) in err
-        assert "mean read as a scalar" in page.read_text(encoding="utf-8")
-    assert run(chat, "--insights", pages[0], "--insights", chat)[0] == 2
-
-
-def test_one_problem_alone(run, chat):
-    assert run(chat, "--problem", "scaling", "--json")[0] == 0
-    code, _, err = run(chat, "--problem", "9")
-    assert code == 2
-    assert "there are 3" in err
-
-
-def test_several_conversations(run, tmp_path):
-    said = [{"role": "user", "content": "Hello there"}, {"role": "assistant", "content": "Hello"}]
-    path = tmp_path / "all.json"
-    path.write_text(json.dumps([{"title": "one", "messages": said}, {"title": "two", "messages": said}]))
-    found = json.loads(run(path, "--json")[1])
-    assert [each["title"] for each in found["conversations"]] == ["one", "two"]
-    assert found["rows"] == []
+    for words in ("one.md: 1 one shot, 1 needed correction", "two.md: 2 one shot", "three.md: no question", "four.bin"):
+        assert words in out
+    found = json.loads(run(folder, "--json")[1])
+    assert found["summary"]["questions"]["3(a)"] == {
+        "one shot": 1, "needed correction": 1, "never right": 0, "unread": 0
+    }  # fmt: skip
+    assert found["summary"]["models"] == {
+        "Tutor": {"one shot": 3, "needed correction": 1, "never right": 0, "unread": 0}
+    }
+    assert list(found["failed"]) == ["four.bin"]
+    page = tmp_path / "report.html"
+    assert run(folder, "--to", page)[0] == 0
+    assert "two.md" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\0\1\2", b"%PDF-1.5"])
@@ -125,46 +140,42 @@ def test_what_cannot_be_graded_ends_with_2(run, tmp_path, content):
     code, out, err = run(path)
     assert code == 2
     assert not out
-    assert err.startswith("qkv: transcript: got")
+    assert err.startswith("qkv: ")
+    assert len(err.splitlines()) == 1
+
+
+def test_an_empty_folder_ends_with_2(run, tmp_path):
     assert run(tmp_path)[0] == 2
 
 
 def test_a_page_that_cannot_be_written_ends_with_2(run, chat, tmp_path):
     assert run(chat, "--insights", tmp_path / "page.doc")[0] == 2
-    assert run(chat, "--insights", tmp_path / "no" / "page.md")[0] == 2
+    assert run(chat, "--to", tmp_path / "no" / "page.md")[0] == 2
 
 
-def test_grading_needs_no_torch(chat):
-    import subprocess
-
-    code = "import sys; from qkv.tutor import grade, read; grade(read(sys.argv[1])); print('torch' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(chat)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.stdout.strip() == "False", done.stderr
-
-
-def test_the_page_never_takes_the_place_of_the_transcript(run, chat):
+def test_the_page_never_takes_the_place_of_the_chat(run, chat):
     link = chat.with_name("link.md")
     link.symlink_to(chat)
     for name in (chat, link):
-        code, _, err = run(chat, "--insights", name)
-        assert code == 2
-        assert "TRANSCRIPT" in err
+        assert run(chat, "--insights", name)[0] == 2
+        assert run(chat, "--to", name)[0] == 2
     assert chat.read_text(encoding="utf-8") == CHAT
 
 
-def test_a_transcript_that_is_piped_in(run, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(CHAT.encode())))
-    code, out, _ = run("-", "--json")
-    assert code == 0
-    assert [row["part"] for row in json.loads(out)["rows"]] == ["a", "b", "c"]
+def test_the_standard_input(run, monkeypatch):
+    class Typed(io.StringIO):
+        buffer = io.BytesIO(CHAT.encode())
+
+    monkeypatch.setattr(sys, "stdin", Typed())
+    assert statuses(json.loads(run("-", "--json")[1])) == {"3(a)": "needed correction", "3(b)": "one shot"}
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "null", '["a", "b"]', '[{"role": "user", "content', '{"x": {"y": 1}}'])
-def test_json_that_is_no_conversation(run, tmp_path, text):
-    path = tmp_path / "chat.json"
-    path.write_text(text, encoding="utf-8")
-    code, _, err = run(path)
-    assert code == 2
-    assert "JSON" in err
+def test_grading_needs_no_torch(chat):
+    code = (
+        "import sys; from qkv.grading import grade; from qkv.reading import read_chat; "
+        "print(len(grade(read_chat(sys.argv[1])).rows), 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(chat)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.strip() == "2 False", done.stderr
