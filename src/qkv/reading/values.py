@@ -1,0 +1,130 @@
+"""What a text is as an answer: a formula, a growth class, an option, a piece of code, or none of them."""
+
+from __future__ import annotations
+
+import re
+
+from ..exercises.forms.statement import phrases as form_phrases
+from ..exercises.forms.statement import squeezed
+from ..exercises.record import Exercise
+from .questions import Place, phrases
+from .torn import whole
+
+CLASS = re.compile(
+    r"^(?:[A-Za-z\s]{0,30}[:=]\s*)?(?:\\?(?:mathcal|Theta|operatorname)?\s*\{?\s*[OΘ𝒪]\s*\}?)\s*(?:\\left)?\(.*\)\s*[.,]?$"
+)
+_CODE = re.compile(r"[\w.]+(?:\(.*\))?|[\w.\s*/+-]{1,40}|\[[^\[\]]*\]|-?\d+|[\w.]*\(?[\"'][\w,\s]+->\s*\w*[\"'].*")
+GROUP = re.compile(
+    r"\[[^\[\]\n]+\](?:\s*(?:ᵀ|\^\{?(?:T|\\top)\}?))?|\\begin\{[bpv]matrix\}.*?\\end\{[bpv]matrix\}(?:\^\{?(?:T|\\top)\}?)?"
+)
+
+
+def is_formula(text: str) -> bool:
+    """Whether a line is a formula, with a word or two of mathematics at most."""
+    text = re.sub(phrases()["arrow"], "", text.strip())
+    text = re.sub(r"\\(?:text|mathrm|operatorname|mathbf)\s*\{([^{}]*)\}", r" \1 ", text)
+    words = list(re.findall(r"[A-Za-z]{3,}", re.sub(r"[\"'][^\"']*[\"']|\w+_\w+|\w+\.\w+", " ", text)))
+    known = set(phrases()["formula_words"])
+    plain = [
+        word
+        for word in words
+        if word.lower() not in known and word not in known and not re.fullmatch(r"[A-Z]{2,4}|[bdnhkqvDNMO]{2,6}", word)
+    ]
+    return (
+        len(plain) <= 1
+        and len(text) < 600
+        and bool(re.search(r"[=\\^²√()\[\]\d]|^\$|^\w{1,3}$", text))
+        and not text.endswith("?")
+    )
+
+
+def is_code(text: str, exercise: Exercise) -> bool:
+    """Whether a text is what may stand in a blank of a listing."""
+    text = named(re.sub(phrases()["given_away"], "", text.strip("` *$")), exercise)
+    text = re.sub(phrases()["alternative"], "", text, flags=re.IGNORECASE).strip(" `=:")
+    return (
+        bool(text)
+        and _CODE.fullmatch(text) is not None
+        and len(re.findall(r"[A-Za-z_]\w{2,}", text)) <= 3
+        and not re.search(r"[a-z]{2,} [a-z]{2,}", text)
+    )
+
+
+def listings(exercise: Exercise) -> str:
+    """The listings of an exercise, and its text."""
+    records = [exercise, *getattr(exercise, "records", {}).values()]
+    given = [str(each.value) for record in records for each in record.givens if each.role == "listing"]
+    return "\n".join([*dict.fromkeys(given), exercise.text])
+
+
+def named(text: str, exercise: Exercise) -> str:
+    """A text with the names of the listings as they are there: "d model" for d_model."""
+    names = set(re.findall(r"\b[A-Za-z]+(?:_[A-Za-z0-9]+)+\b", listings(exercise)))
+    for name in sorted(names, key=len, reverse=True):
+        text = re.sub(rf"(?<![\w]){name.replace('_', ' ')}(?!\w)", name, text)
+    return text
+
+
+def options(place: Place) -> dict[str, str]:
+    return {squeezed(option.text).removeprefix("torch"): option.text for option in place.asked.options}
+
+
+def value_of(text: str, place: Place) -> str | None:
+    """The answer that a text is, as the checker reads it; None where it is none, or has more than one reading."""
+    text = re.sub(phrases()["arrow"], "", text.strip())
+    text = re.sub(phrases()["given_away"], "", text, flags=re.IGNORECASE).strip().strip("`").rstrip(" .,;")
+    text = re.sub(r"^(?:=|:|is\b)\s*", "", text).strip()
+    if not text or text.endswith("?"):
+        return None
+    if place.kind in ("choice", "blank", "blanks"):
+        return _chosen(text, place)
+    if place.kind == "class" and not re.search(r"[OΘ𝒪]|\\Theta", text):
+        return None
+    if place.kind != "array" and not is_formula(text):
+        return None
+    names = frozenset(given.symbol for given in place.exercise.givens if given.symbol)
+    return whole(text, names)
+
+
+def _chosen(text: str, place: Place) -> str | None:
+    """One of the options, its label, or a piece of code."""
+    text = named(text, place.exercise).strip("` ")
+    offered = options(place)
+    text = re.sub(r"^[A-Z]\s*=\s*", "", text) if re.match(r"^[A-Z]\s*=\s*[^=]", text) and place.asked.object else text
+    if offered:
+        chosen = offered.get(squeezed(text).removeprefix("torch"))
+        label = re.fullmatch(
+            r"(?:option|choice)?\s*\(?([A-Za-z]{1,4}|\d)\)?(?:(?:\s*,|\s+and)\s*\(?[A-Za-z]{1,4}\)?)*",
+            text,
+            re.IGNORECASE,
+        )
+        if (
+            chosen is None
+            and label
+            and any(option.label.lower() == label[1].lower() for option in place.asked.options)
+            and not label[1].isdigit()
+        ):
+            return text
+        return chosen
+    text = re.sub(phrases()["alternative"], "", text, flags=re.IGNORECASE).strip(" `")
+    if not is_code(text, place.exercise):
+        return None
+    return text
+
+
+def fits(text: str, place: Place) -> bool:
+    """Whether a formula has the form of the answer to a part."""
+    if place.kind == "class":
+        return CLASS.match(text) is not None
+    if place.kind == "choice":
+        return squeezed(named(text, place.exercise)).removeprefix("torch") in options(place)
+    if place.kind == "array":
+        return GROUP.search(text) is not None
+    return place.kind == "formula" and not CLASS.match(text)
+
+
+def asked_in(prompt: str, place: Place) -> int:
+    """How long a name of the quantity of a part stands in a prompt; 0 for none."""
+    names = [name for name in form_phrases()["names"].get(place.asked.quantity, ()) if len(name) > 5]
+    found = [re.search(rf"\b{name}\b", prompt, re.IGNORECASE) for name in names]
+    return max((len(each.group()) for each in found if each), default=0)
