@@ -61,7 +61,6 @@ def test_spans_lead_back_to_the_source() -> None:
         start = document.text.index(words)
         begin, end = document.source_span((start, start + len(words)))
         assert written in document.source[begin - 1 : end + 2]
-    assert document.place(document.text.index("First item")) == "line 9"
 
 
 def test_any_sequence_of_replacements_can_be_undone() -> None:
@@ -104,7 +103,6 @@ def test_page_furniture_and_hyphens_go() -> None:
     assert "rights" not in document.text
     assert "Course" not in document.text
     assert "question 2 asks for the corresponding weights of multi-head weights" in document.text
-    assert read_document("one\n\ftwo", name="a.txt").place(5) == "page 2"
 
 
 def test_footers_without_page_breaks_go_and_similar_lines_stay() -> None:

@@ -89,12 +89,6 @@ class Document:
         """Where a span of the text stood in the source."""
         return self.draft.back(span)
 
-    def place(self, offset: int) -> str:
-        """Where an offset of the text is in the source, in words: "page 3" or "line 17"."""
-        start = self.draft.begins[offset]
-        word, sign = ("page", "\f") if "\f" in self.source else ("line", "\n")
-        return f"{word} {self.source.count(sign, 0, start) + 1}"
-
 
 def counted(number: int, kind: str) -> str:
     """A number as a list prints it.

@@ -8,7 +8,7 @@ from collections import defaultdict
 from io import BytesIO
 from typing import Any
 
-from ..errors import MissingExtra, OptionError
+from ..errors import MissingExtra
 from .document import TABLE, counted, unreadable
 from .latex import table
 
@@ -37,20 +37,14 @@ def read_pdf(data: bytes, name: str) -> str:
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # its warnings on damaged files are not for the user
     try:
-        reader = PdfReader(BytesIO(data))
-        if reader.is_encrypted and not reader.decrypt(""):
-            hint = "print it to a new PDF file"
-            raise unreadable(f"the encrypted PDF {name!r}", "a PDF without a password", hint)
-        if len(reader.pages) > MOST_PAGES:
-            hint = "give the pages with the exercises"
-            raise unreadable(f"{name!r} with {len(reader.pages)} pages", f"at most {MOST_PAGES}", hint)
-        text = "\n\f".join(page.extract_text().rstrip() for page in reader.pages)
-    except OptionError:
-        raise
+        pages = PdfReader(BytesIO(data)).pages[: MOST_PAGES + 1]
+        text = "\n\f".join(page.extract_text().rstrip() for page in pages)
     # A damaged file fails anywhere inside pypdf.
     except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OSError) as error:
-        hint = "open it in a viewer and save it again"
+        hint = "open it in a viewer and save it again, without a password"
         raise unreadable(f"{name!r}, which pypdf cannot read ({error})", "a PDF file", hint) from None
+    if len(pages) > MOST_PAGES:
+        raise unreadable(f"{name!r} with more pages", f"at most {MOST_PAGES}", "give the pages with the exercises")
     if not text.strip():
         hint = "run optical character recognition on it first"
         raise unreadable(f"{name!r}, a PDF without text", "a PDF with text, not scanned pages", hint)
@@ -66,15 +60,13 @@ def read_docx(data: bytes, name: str) -> str:
     try:
         with zipfile.ZipFile(BytesIO(data)) as archive:
             unpacked = sum(entry.file_size for entry in archive.infolist())
-        if unpacked > MOST_UNPACKED:
-            what = f"{name!r}, which unpacks to {unpacked:,} bytes"
-            raise unreadable(what, f"at most {MOST_UNPACKED:,}", "remove its pictures")
-        document = docx.Document(BytesIO(data))
-    except OptionError:
-        raise
+        document = docx.Document(BytesIO(data)) if unpacked <= MOST_UNPACKED else None
     except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
         hint = "open it and save it again as docx"
         raise unreadable(f"{name!r}, which python-docx cannot read ({error})", "a docx file", hint) from None
+    if document is None:
+        what = f"{name!r}, which unpacks to {unpacked:,} bytes"
+        raise unreadable(what, f"at most {MOST_UNPACKED:,}", "remove its pictures")
     numbering = _Numbering(document)
     texts: list[str] = []
     each: Any

@@ -63,16 +63,16 @@ def read_document(source: str | Path | bytes, name: str = "") -> Document:
 
 
 def _load(path: Path) -> bytes:
+    if path.is_dir():
+        raise unreadable(repr(str(path)), "a file, not a folder")
     try:
-        if path.is_dir():
-            raise unreadable(repr(str(path)), "a file, not a folder")
-        _bounded(str(path), path.stat().st_size, MOST_PACKED)
-        return path.read_bytes()
-    except OptionError:
-        raise
+        size = path.stat().st_size
+        data = path.read_bytes() if size <= MOST_PACKED else b""
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise unreadable(f"{str(path)!r} ({reason})", "a file that can be read") from None
+    _bounded(str(path), size, MOST_PACKED)
+    return data
 
 
 def _bounded(name: str, size: int, most: int) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 
 from ...documents.patterns import Table
 from ..findings import Finding
-from .literals import MOST_ENTRIES, read_array, split_outside
+from ..forms.statement import split_outside
+from .literals import MOST_ENTRIES, read_array
 
 __all__ = ["Argument", "Call", "Interpreted", "interpret", "read_array"]
 

@@ -10,10 +10,11 @@ from typing import Any
 
 from ...documents.document import Draft
 from ...documents.patterns import Table
+from ..forms.statement import closing
 from ..record import Definition, Given, Span
 from .arrays import interpret
 from .laws import find_laws, find_shapes
-from .literals import array_at, closing, read_array, read_number
+from .literals import array_at, read_array, read_number
 
 _MOST_CHARACTERS = 400_000
 _MOST_CHAINS = 2000  # assignments of a text

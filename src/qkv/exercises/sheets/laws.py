@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from ...documents.patterns import Table
+from ..forms.statement import closing
 from ..record import Given
-from .literals import closing
 
 _TABLE = Table("qkv.exercises.sheets", "laws.toml", 0)
 

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from ...documents.patterns import Table
+from ..forms.statement import closing, split_outside
 
 _TABLE = Table("qkv.exercises.sheets", "literals.toml", 0)
 MOST_ENTRIES = 1_000_000
@@ -66,27 +67,6 @@ def array_at(text: str, start: int) -> tuple[Any, int] | None:
             value = [list(column) for column in zip(*value, strict=True)]
     # The first factor of a product is not the value.
     return None if _TABLE["product"].match(text, end) else (value, end)
-
-
-def closing(text: str, start: int) -> int:
-    """Where the bracket that opens at `start` is closed; -1 where it never is."""
-    depth = 0
-    for found in re.compile(r"[\[\](){}]").finditer(text, start):
-        depth += 1 if found.group() in "[({" else -1
-        if depth == 0:
-            return found.start()
-    return -1
-
-
-def split_outside(text: str, sign: str) -> list[str]:
-    """The text cut at a sign that stands in no brackets and in no environment."""
-    pieces, depth, start = [], 0, 0
-    for found in re.finditer(rf"(?P<open>[\[({{]|\\begin\b)|(?P<close>[\])}}]|\\end\b)|{re.escape(sign)}", text):
-        depth += bool(found["open"]) - bool(found["close"])
-        if found.group() == sign and depth <= 0:
-            pieces.append(text[start : found.start()])
-            start = found.end()
-    return [*pieces, text[start:]]
 
 
 def _environment(inner: str) -> Any:
