@@ -44,6 +44,12 @@ class CannotSolve(QkvError, ValueError):
         super().__init__(self.finding.words())
 
 
+def refuse(when: Any, code: str, **data: Any) -> None:
+    """Raise CannotSolve where a condition holds."""
+    if when:
+        raise CannotSolve(code, **data)
+
+
 class _Shown(dict[str, Any]):
     def __missing__(self, name: str) -> str:
         return "?"
