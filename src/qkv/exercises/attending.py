@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import MathsError
 from . import exact
 from .exact import Array, Scale
-from .findings import CannotSolve
+from .findings import CannotSolve, refuse
 from .masks import index_base, mask
 from .record import Asked, Exercise
 from .values import bare, by, changed, name_of, number, read, scalar, stacked, whole
@@ -146,8 +146,7 @@ class Attention:
             powers = exact.function("exp", exact.minus(0, self.scores))
             return exact.over(1, exact.plus(1, powers))
         names = {"linear": "", "argmax": "", "softmax": "exp", "exponential": "exp", "relu": "relu"}
-        if self.similarity not in names:
-            raise CannotSolve("not_understood", found=f"a similarity named {self.similarity!r}")
+        refuse(self.similarity not in names, "not_understood", found=f"a similarity named {self.similarity!r}")
         name = names[self.similarity]
         return exact.function(name, self.scores) if name else self.scores
 
@@ -260,8 +259,7 @@ def attention(exercise: Exercise, asked: Asked, *, with_values: bool = True) -> 
     for given in exercise.of_role("bias"):
         if not given.of or given.of.lower() in ("scores", "s", "z"):
             found = read(given, exercise)
-            if found.ndim < 2:
-                raise CannotSolve("not_understood", found="whether the bias belongs to a projection or to the scores")
+            refuse(found.ndim < 2, "not_understood", found="whether the bias belongs to a projection or to the scores")
             added = found if added is None else exact.plus(found, added)
     factors = tuple((name[0].upper(), *found[1]) for name, found in parts.items() if found[1] is not None)
     scale = scale_of(exercise, query.shape[-1], asked.quantity)
@@ -271,8 +269,7 @@ def attention(exercise: Exercise, asked: Asked, *, with_values: bool = True) -> 
 def _direct(exercise: Exercise, asked: Asked, *, with_values: bool) -> Attention:
     """Attention from given scores or weights, of which only the number of keys is known."""
     givens = [given for given in exercise.of_role("weights", "scores", "vector", "input") if given.value is not None]
-    if not givens:
-        raise CannotSolve("missing", needs="queries and keys, or scores")
+    refuse(not givens, "missing", needs="queries and keys, or scores")
     given = next((each for each in givens if each.role == "weights"), givens[0])
     values = read(given, exercise)
     allowed = ~np.asarray(values == -np.inf, dtype=bool)
@@ -305,16 +302,14 @@ def _in_heads(exercise: Exercise, *arrays: Array) -> tuple[Array, Array, Array |
         *leading, length, width = values.shape
         if values.ndim > 2 and values.shape[-3] == count:
             return values
-        if width % count:
-            raise CannotSolve("misfit", what=f"the width {width} of the {name}", why=f"{count} heads do not divide it")
+        refuse(width % count, "misfit", what=f"the width {width} of the {name}", why=f"{count} heads do not divide it")
         return np.swapaxes(values.reshape(*leading, length, count, width // count), -2, -3)
 
     query = split(query, heads, "queries")
     stated = whole(exercise, "kv_heads") or (1 if exercise.structure.variant == "mqa" else None)
     shared = key.ndim == 2 and stated is None and key.shape[-1] == query.shape[-1]
     count = 1 if shared else stated or (key.shape[-3] if key.ndim > 2 and heads % key.shape[-3] == 0 else heads)
-    if heads % count:
-        raise CannotSolve("misfit", what=f"{count} key/value heads", why=f"they do not divide {heads} query heads")
+    refuse(heads % count, "misfit", what=f"{count} key/value heads", why=f"they do not divide {heads} query heads")
     named = ((key, "keys"), (value, "values"))
     key, value = (
         None if part is None else np.repeat(split(part, count, name), heads // count, axis=-3) for part, name in named
@@ -327,8 +322,7 @@ def scale_of(exercise: Exercise, width: int, quantity: str) -> Scale:
     found = settled_scale(exercise, quantity)
     found = Scale.by_root(whole(exercise, "head_width") or width) if found == "sqrt" else found or Scale()
     temperature = scalar(exercise, "temperature", Fraction(1))
-    if temperature == 0:
-        raise CannotSolve("misfit", what="the temperature", why="it is 0")
+    refuse(temperature == 0, "misfit", what="the temperature", why="it is 0")
     return replace(found, factor=found.factor / temperature)
 
 

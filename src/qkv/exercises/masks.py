@@ -9,7 +9,7 @@ import numpy as np
 
 from . import exact
 from .exact import Array
-from .findings import CannotSolve
+from .findings import CannotSolve, refuse
 from .record import Asked, Exercise
 from .values import by, number, read
 
@@ -35,8 +35,7 @@ def mask(exercise: Exercise, asked: Asked, n: int, m: int) -> tuple[Array, Array
     if np.all((values == 0) | (values == 1)):
         return np.asarray(values == 1, dtype=bool), None
     allowed = np.asarray(values > -1000, dtype=bool)
-    if allowed.all():
-        raise CannotSolve("not_understood", found="a mask that is neither 0 and 1 nor 0 and minus infinity")
+    refuse(allowed.all(), "not_understood", found="a mask that is neither 0 and 1 nor 0 and minus infinity")
     added = exact.masked(values, allowed)
     return allowed, None if np.all(added == 0) else added
 
@@ -48,8 +47,7 @@ def alternatives(exercise: Exercise) -> list[Terms]:
     found = []
     for alternative in text.split("|"):
         terms = [_TERM.fullmatch(term) for term in alternative.split("&")]
-        if not all(terms):
-            raise CannotSolve("not_understood", found=f"a mask {text!r}")
+        refuse(not all(terms), "not_understood", found=f"a mask {text!r}")
         found.append([(term[1], re.findall(r"[^,\s]+", term[2] or "")) for term in terms if term])
     return found
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import MathsError
 from .exact import MOST_EXACT, Array, array, each, floats, is_float, transposed
-from .findings import CannotSolve
+from .findings import CannotSolve, refuse
 from .record import Convention, Definition, Exercise, Given
 
 MOST = 2_000_000  # entries of one given
@@ -44,8 +44,7 @@ def read(given: Given, exercise: Exercise | None = None, width: int | None = Non
     if isinstance(value, str):
         if found := _IDENTITY.fullmatch(value.strip().replace("$", "")):
             stated = given.shape[0] if given.shape and isinstance(given.shape[0], int) else width
-            if not (found[1] or stated):
-                raise CannotSolve("missing", needs=f"the size of {name}")
+            refuse(not (found[1] or stated), "missing", needs=f"the size of {name}")
             unit = np.eye(int(found[1] or stated or 0), dtype=int)
             return array(unit if unit.size <= MOST_EXACT else unit.astype(float))
         if value.strip()[:1] in "[(" and "," in value:
@@ -65,8 +64,7 @@ def read(given: Given, exercise: Exercise | None = None, width: int | None = Non
         raise CannotSolve("missing", needs=f"a number in place of {value!r} in {name}")
 
     cells = np.array(value, dtype=object)
-    if cells.size > MOST:
-        raise CannotSolve("too_large", what=name, size=f"{cells.size} entries", most=MOST)
+    refuse(cells.size > MOST, "too_large", what=name, size=f"{cells.size} entries", most=MOST)
     if cells.size <= MOST_EXACT:
         cells = each(entry, cells)
     else:
@@ -74,8 +72,7 @@ def read(given: Given, exercise: Exercise | None = None, width: int | None = Non
             cells = floats(cells)
         except (TypeError, ValueError):
             raise CannotSolve("misfit", what=name, why="its entries are not all numbers in equal rows") from None
-        if np.isnan(cells).any():
-            raise CannotSolve("misfit", what=name, why="an entry is not a number")
+        refuse(np.isnan(cells).any(), "misfit", what=name, why="an entry is not a number")
     stated = [size for size in given.shape or () if isinstance(size, int)]
     if cells.ndim and stated and len(stated) == len(given.shape or ()) and math.prod(stated) != cells.size:
         raise CannotSolve("misfit", what=name, why=f"its shape is {by(cells.shape)}, and {by(stated)} is said")
@@ -106,8 +103,7 @@ def number(text: str, name: str = "a number") -> Any:
         found = evaluate(parse(plain, {}), {}, {})
     except (MathsError, ArithmeticError):
         raise CannotSolve("missing", needs=f"a number in place of {plain[:40]!r} in {name}") from None
-    if isinstance(found, tuple):
-        raise CannotSolve("misfit", what=name, why=f"{plain[:40]!r} is not a number")
+    refuse(isinstance(found, tuple), "misfit", what=name, why=f"{plain[:40]!r} is not a number")
     return found
 
 
@@ -131,8 +127,7 @@ def scalar(exercise: Exercise, role: str, default: Any = None) -> Any:
     if given is None or given.value is None:
         return default
     found = read(given, exercise)
-    if found.size != 1:
-        raise CannotSolve("misfit", what=name_of(given), why="one number is expected")
+    refuse(found.size != 1, "misfit", what=name_of(given), why="one number is expected")
     return found.reshape(())[()]
 
 

@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any
 
 from ...derivation import Derivation, Step, chain
-from ..exact import Array, array, expression, is_rational, nested, precise, times, transposed, written
+from ..exact import Array, array, expression, is_rational, nested, precise, times, written
 from ..exact import result as ended
 from ..findings import CannotSolve, Finding
 from ..record import Asked, Exercise, shape_of
@@ -37,12 +37,10 @@ def worked(title: str, *texts: str, values: Array, reason: str = "", result: str
     return steps if is_rational(values) else (*steps[:-1], replace(steps[-1], relation="~" if texts else ""))
 
 
-def multiplied(title: str, *factors: Array, reason: str = "", turned: bool = False) -> tuple[Array, tuple[Step, ...]]:
-    """The product of two matrices, with the second `turned`, and the step that computes it."""
-    left, right = factors
-    values = times(left, transposed(right) if turned else right)
-    text = f"{expression(left)} {expression(right)}{'^T' if turned else ''}"
-    return values, worked(title, text, values=values, reason=reason)
+def multiplied(title: str, *factors: Array, reason: str = "") -> tuple[Array, tuple[Step, ...]]:
+    """The product of two matrices, and the step that computes it."""
+    values = times(*factors)
+    return values, worked(title, " ".join(map(expression, factors)), values=values, reason=reason)
 
 
 def joined_items(items: dict[str, Answer]) -> Answer:

@@ -14,11 +14,11 @@ from ...derivation import Step
 from .. import attending, exact
 from ..attending import WEIGHTS, Attention, attention, projected
 from ..exact import Array, expression
-from ..findings import CannotSolve, Finding
+from ..findings import CannotSolve, Finding, refuse
 from ..masks import alternatives, index_base, mask, pairs_formula, symbols_in
 from ..record import Asked, Definition, Exercise
 from ..solving import Also, Answer, solver
-from ..values import bare, changed, columns, digits, number, read, scalar, stacked, whole
+from ..values import bare, changed, columns, digits, first_of, number, read, scalar, whole
 from .answers import MOST_SHOWN, Choice, answered, joined_items, multiplied, settled, worked
 
 _SCALES = {"sqrt": "division by the root of the head width", "none": "no scaling"}
@@ -60,8 +60,8 @@ def _side(exercise: Exercise, asked: Asked) -> Choice | None:
         return None
     tokens = next((given.symbol for given in exercise.of_role("tokens", "context") if given.symbol), "x")
     texts = (f"y = {weights[0].symbol}{turn} {tokens}" for turn in ("^T", ""))
-    both = (changed(exercise, Definition(text=text)) for text in texts)
-    return Choice("the side of the weights", "W^T x", *both, "weights that act as W x")
+    taken, other = (changed(exercise, Definition(text=text)) for text in texts)
+    return Choice("the side of the weights", "W^T x", taken, other, "weights that act as W x")
 
 
 def _tokens(exercise: Exercise, asked: Asked) -> Choice | None:
@@ -218,8 +218,7 @@ def projections(exercise: Exercise, asked: Asked) -> Answer:
         if row is not None and values.ndim > 1:
             of_head = bool(index) and letter.isupper() and values.ndim == 3
             count, place = values.shape[0 if of_head else -2], row - index_base(exercise)
-            if not 0 <= place < count:
-                raise CannotSolve("misfit", what=f"{letter}_{row}", why=f"there are {count}")
+            refuse(not 0 <= place < count, "misfit", what=f"{letter}_{row}", why=f"there are {count}")
             values = values[place] if of_head else values[..., place, :]
         elif columns(exercise) and values.ndim > 1:
             values = exact.transposed(values)
@@ -334,13 +333,11 @@ def linear_state(exercise: Exercise, asked: Asked) -> Answer:
     kept, added = (attending.mapped(exercise, keys) if features else keys)[:count], values[:count]
     decay = scalar(exercise, "decay")
     if decay is not None:
-        ages = exact.array([[count - 1 - place] for place in range(count)])
-        kept = exact.product(exact.power(decay, ages), kept)
-    ones = exact.array([[1]] * count)
-    state, normaliser = exact.times(exact.transposed(kept), added), exact.times(exact.transposed(kept), ones)[:, 0]
+        kept = exact.product(exact.power(decay, np.arange(count)[::-1, None]), kept)
     reason = "the sum of the outer products of keys and values" + ("" if decay is None else ", decayed")
-    steps = [worked("S", f"{expression(kept)}^T {expression(added)}", values=state, reason=reason)]
-    items = {"S": answered(state, exercise, steps), "z": answered(normaliser, exercise)}
+    state, step = multiplied("S", exact.transposed(kept), added, reason=reason)
+    normaliser = exact.total(kept, (0,), keepdims=False)
+    items = {"S": answered(state, exercise, [step]), "z": answered(normaliser, exercise)}
     chosen = "z" if asked.object.strip() in ("z", "normaliser") else "S"
     return replace(items[chosen], items={} if asked.object.strip() in ("S", "z") else items)
 
@@ -383,9 +380,7 @@ def _lengths(exercise: Exercise) -> tuple[Any, Any]:
         return np.atleast_2d(read(given, exercise)).shape[-2:]
     n: Any = whole(exercise, "length") or exercise.size("length") or whole(exercise, "tokens_count")
     if n is None:
-        found = next(
-            (each for role in ("tokens", "query", "scores") if (each := stacked(exercise, role)) is not None), None
-        )
+        found = first_of(exercise, "tokens", "query", "scores")
         if found is None or found.ndim < 2:
             raise CannotSolve("missing", needs="the number of tokens")
         n = found.shape[-2]
@@ -397,8 +392,8 @@ def _lengths(exercise: Exercise) -> tuple[Any, Any]:
 def mask_matrix(exercise: Exercise, asked: Asked) -> Answer:
     """The mask as a matrix of 0 and 1, or of 0 and minus infinity."""
     n, m = _lengths(exercise)
-    if isinstance(n, str) or isinstance(m, str):
-        raise CannotSolve("missing", needs=f"a number for {n if isinstance(n, str) else m}")
+    for size in (n, m):
+        refuse(isinstance(size, str), "missing", needs=f"a number for {size}")
     found = mask(exercise, asked, n, m)[0]
     if asked.row is not None and 0 <= asked.row - index_base(exercise) < len(found):
         found = found[asked.row - index_base(exercise)]
@@ -421,8 +416,7 @@ def pairs_count(exercise: Exercise, asked: Asked) -> Answer:
     names = [each for each in (n, m, *symbols_in(either[0])) if isinstance(each, str)]
     matrix = given is not None and not isinstance(given.value, str)
     formula = pairs_formula(n, m, either[0]) if len(either) == 1 and not matrix else ""
-    if names and not formula:
-        raise CannotSolve("no_solver", quantity=f"a formula for the pairs of {exercise.structure.mask}")
+    refuse(names and not formula, "no_solver", quantity=f"a formula for the pairs of {exercise.structure.mask}")
     if names:
         windows = any(term == "window" for term, _ in either[0])
         note = Finding("note", {"text": "the window is taken to be shorter than the sequence"})

@@ -11,7 +11,7 @@ from ...derivation import Step
 from .. import attending, exact
 from ..attending import Attention
 from ..exact import Array, expression
-from ..findings import CannotSolve
+from ..findings import CannotSolve, refuse
 from ..masks import index_base
 from ..record import Asked, Exercise
 from ..solving import Answer, solver
@@ -42,8 +42,7 @@ def jacobian(exercise: Exercise, asked: Asked) -> Answer:
     if not any(given.value is not None for given in exercise.of_role("scores", "vector", "input", "weights")):
         return _entry_formula(asked.object)
     values, text = _probabilities(exercise, asked)
-    if values.ndim != 1:
-        raise CannotSolve("misfit", what="the scores", why="the Jacobian is of one vector")
+    refuse(values.ndim != 1, "misfit", what="the scores", why="the Jacobian is of one vector")
     found = softmax_backward(values, np.eye(len(values), dtype=int))
     scale = attending.scale_of(exercise, 1, "weights") if exercise.of_role("temperature") else exact.Scale()
     found, factor = scale.apply(found), "" if scale.plain else f"{exact.shown(scale.factor)} "
@@ -143,7 +142,6 @@ def _through_attention(found: Attention, exercise: Exercise, name: str) -> tuple
         parts = [np.concatenate([known[letter][0] for letter in factors], -1),
                  np.concatenate([turn(weight) for _, weight in factors.values()], -2)]  # fmt: skip
         known[name] = multiplied("dX", *parts, reason="the sum of dQ W_Q^T, dK W_K^T and dV W_V^T")
-    if wanted not in known:
-        raise CannotSolve("not_understood", found=f"the gradient with respect to {name or 'nothing'}")
+    refuse(wanted not in known, "not_understood", found=f"the gradient with respect to {name or 'nothing'}")
     needed = {"v": "ov", "a": "oa", "s": "oas", "q": "oastq", "k": "oastk"}.get(wanted, "oavstqk")
     return known[wanted][0], [step for part, (_, step) in known.items() if part in needed or part == wanted]

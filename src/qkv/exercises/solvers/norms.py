@@ -13,10 +13,10 @@ import numpy as np
 from ...derivation import Step
 from .. import exact
 from ..exact import Array, shown
-from ..findings import CannotSolve
+from ..findings import CannotSolve, refuse
 from ..record import Asked, Exercise, Given
 from ..solving import Answer, solver
-from ..values import by, changed, first_of, read, scalar, stacked, whole
+from ..values import by, changed, first_of, read, scalar, whole
 from .answers import MOST_SHOWN, Choice, answered, settled, worked
 
 _REASONS = (
@@ -29,8 +29,9 @@ KINDS = ("layer", "rms", "batch", "group")
 def _epsilon(exercise: Exercise, asked: Asked) -> Choice | None:
     if asked.quantity == "norm_statistics" or scalar(exercise, "epsilon") is not None:
         return None
-    both = (changed(exercise, Given(role="epsilon", value=value), without="epsilon") for value in (0, "1e-5"))
-    return Choice("epsilon", "0", *both, "epsilon 1e-5")
+    givens = (Given(role="epsilon", value=value) for value in (0, "1e-5"))
+    taken, other = (changed(exercise, given, without="epsilon") for given in givens)
+    return Choice("epsilon", "0", taken, other, "epsilon 1e-5")
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,7 @@ class Norm:
     @property
     def deviation(self) -> Array:
         found = exact.function("sqrt", exact.plus(self.variance, self.epsilon))
-        if np.any(found == 0):
-            raise CannotSolve("misfit", what="the input", why="its variance is 0 and so is epsilon")
+        refuse(np.any(found == 0), "misfit", what="the input", why="its variance is 0 and so is epsilon")
         return found
 
     @property
@@ -157,11 +157,10 @@ for _kind in KINDS:
 @settled(_epsilon)
 def norm_gradient(exercise: Exercise, asked: Asked) -> Answer:
     """The gradient of a loss with respect to the input of a norm, or to gamma or beta."""
-    found, upstream = norm(exercise, asked), stacked(exercise, "upstream")
-    shape = found.back(found.values).shape
-    if upstream is None or upstream.size != found.values.size:
-        why = f"it is {by(np.shape(upstream))}, the input {by(shape)}"
-        raise CannotSolve("misfit", what="the upstream gradient", why=why)
+    found, upstream = norm(exercise, asked), first_of(exercise, "upstream")
+    count = 0 if upstream is None else upstream.size
+    why = f"it has {count} entries, the input {found.values.size}"
+    refuse(count != found.values.size, "misfit", what="the upstream gradient", why=why)
     upstream = found.rows(upstream)
     if part := next((each for each in ("gamma", "beta") if each in asked.object.lower()), ""):
         inner = found.back(exact.product(upstream, found.normalised) if part == "gamma" else upstream)

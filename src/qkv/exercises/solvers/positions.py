@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import exact
 from ..exact import Array
-from ..findings import CannotSolve, Finding
+from ..findings import CannotSolve, Finding, refuse
 from ..record import Asked, Exercise
 from ..solving import Also, Answer, solver
 from ..values import bare, first_of, read, scalar, whole
@@ -40,8 +40,7 @@ def encoding(exercise: Exercise, asked: Asked, *, swapped: bool = False) -> Answ
     if length is None:
         raise CannotSolve("missing", needs="a position or a length")
     size = length * len(dimensions)
-    if size > _MOST:
-        raise CannotSolve("too_large", what="the encoding", size=f"{size} entries", most=_MOST)
+    refuse(size > _MOST, "too_large", what="the encoding", size=f"{size} entries", most=_MOST)
     positions = exact.array(np.arange(length)) if positions is None else positions
     rows, powers = positions.reshape(-1), exact.array([Fraction(each - each % 2, width) for each in dimensions])
     small = size <= _MOST_DECIMALS
@@ -92,11 +91,9 @@ def _angles(exercise: Exercise, count: int, width: int) -> Array:
     places = [each for given in exercise.of_role("position") if given.value is not None
               for each in read(given, exercise).flat]  # fmt: skip
     thetas = [given for given in exercise.givens if bare(given.symbol) in ("theta", r"\theta", "θ")]
-    if not places and (not thetas or count > 1):
-        raise CannotSolve("missing", needs="the positions")
+    refuse(not places and (not thetas or count > 1), "missing", needs="the positions")
     places = (places or [Fraction(1)]) * (count if len(places) == 1 else 1)
-    if len(places) != count:
-        raise CannotSolve("misfit", what="the positions", why=f"there are {len(places)} for {count} vectors")
+    refuse(len(places) != count, "misfit", what="the positions", why=f"there are {len(places)} for {count} vectors")
     column = exact.array(places)[:, None]
     if thetas and width == 2:
         return exact.product(column, read(thetas[0], exercise).reshape(()))
@@ -125,8 +122,7 @@ def rotary(exercise: Exercise, asked: Asked) -> Answer:
                 text = f"{matrix} {exact.expression(row[kept])}"
                 steps.append(worked("a pair turned by its angle", text, values=result[kept]))
         if "score" in asked.object.lower():
-            if len(turned) != 2:
-                raise CannotSolve("missing", needs="one query and one key")
+            refuse(len(turned) != 2, "missing", needs="one query and one key")
             score = exact.array(exact.times(turned[:1], turned[1:].T)[0, 0])
             text = f"{exact.expression(turned[0])}^T {exact.expression(turned[1])}"
             return answered(score, exercise, [*steps, worked("score", text, values=score)])
