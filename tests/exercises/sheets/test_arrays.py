@@ -100,7 +100,8 @@ def test_assignments_with_commas_and_lines_that_are_no_python() -> None:
         "x = np.random.rand(3)",
         "np.random.seed(1); x = np.random.randn(10**4, 10**4)", "x = " + "(" * 5000, "x = np.array([[1], [1, 2]])",
         "x = 1 / 0",
-        "x = np.eye(10**5)", "x = [1][5]", "np.random.seed(1)\nx = np.random.dirichlet([1, 2])\nx = np.random.rand(2)",
+        "x = np.eye(10**5)", "x = [1][5]", "x = np.array([np.ones(10**5)] * 10**5)", "x = 10**9 * [0]",
+        "x = 10**50 * 10**50 * 10**50", "np.random.seed(1)\nx = np.random.dirichlet([1, 2])\nx = np.random.rand(2)",
         "a = np.ones((1000, 1)); x = a * np.ones((1, 10**6)) * a", "x = np.linspace(0, 1, 10**12)",
     ],
 )  # fmt: skip

@@ -7,7 +7,6 @@ import math
 import operator
 import re
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,16 +22,13 @@ _MOST_STATEMENTS = 2000
 _MOST_FINDINGS = 20
 _LARGEST = 10**100  # whole number
 _TABLE = Table("qkv.exercises.sheets", "arrays.toml")
-_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.MatMult: operator.matmul, ast.Pow: operator.pow,
-}  # fmt: skip
 _BUILT_IN = {"float": float, "int": int, "list": list, "tuple": tuple}
 _LIBRARIES = ("np", "numpy", "torch", "math", "jnp")
 _DTYPE = re.compile(r"(?:np|torch|jnp|numpy)\.(?:float|int|bool|half|double|long)\w*|float|int|bool")
 _SHOWING = re.compile(
     r"(?:(?P<library>np|numpy|torch)\.|.*\.|)(?:(?P<round>round|around)|tolist|numpy|item)", re.DOTALL
 )
+_ASSIGNED = re.compile(r"\s*[A-Za-z_][\w.]*\s*=[^=]")
 _FAILURES = (ValueError, TypeError, IndexError, ZeroDivisionError, OverflowError, AttributeError, MemoryError)
 
 
@@ -103,7 +99,7 @@ class _Reader:
         found = _parsed(code)
         if found is None:
             found = []
-            for line in map(str.strip, _logical_lines(code)):
+            for line in filter(None, map(str.strip, split_outside(code, "\n"))):
                 parsed = _parsed(line) or _parsed(_by_semicolons(line))
                 if parsed is None:
                     self.findings.append(_unread(line, "no Python"))
@@ -118,8 +114,6 @@ class _Reader:
                 case ast.Assign(targets=targets, value=value):
                     for target in targets:
                         self.assign(target, value)
-                case ast.AnnAssign(target=target, value=ast.expr() as value):
-                    self.assign(target, value)
                 case ast.AugAssign(target=ast.Name(id=name) as target, op=kind, value=value):
                     self.assign(target, ast.BinOp(ast.Name(name), kind, value))
                 case ast.Expr(value=ast.Call(func=ast.Name(id="print"), args=printed)):
@@ -180,7 +174,7 @@ class _Reader:
                 return tuple(found) if isinstance(node, ast.Tuple) else found
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -self.value(operand)
-            case ast.BinOp(left=left, op=kind, right=right) if type(kind) in _OPERATORS:
+            case ast.BinOp(left=left, op=kind, right=right) if type(kind).__name__ in _TABLE.data["operators"]:
                 return self.operation(kind, self.value(left), self.value(right))
             case ast.Slice(lower=lower, upper=upper, step=step):
                 return slice(self.value(lower), self.value(upper), self.value(step))
@@ -208,7 +202,7 @@ class _Reader:
             _bounded(*np.shape(left)[:-1], *np.shape(right)[-1:])
         else:
             _bounded(*np.broadcast_shapes(np.shape(left), np.shape(right)))
-        found = _OPERATORS[type(kind)](left, right)
+        found = getattr(operator, _TABLE.data["operators"][type(kind).__name__])(left, right)
         if isinstance(found, int) and abs(found) > _LARGEST:
             raise OverflowError("a number that is too large")
         return found
@@ -291,10 +285,8 @@ def _built(name: str, args: list[Any], keywords: dict[str, Any]) -> Any:
 
 def _sizes(rule: str | int, args: list[Any], keywords: dict[str, Any]) -> list[float]:
     """Numbers whose product is at least the number of entries that a call makes."""
-    import numpy as np
-
     if rule == "":
-        return [np.size(each) for each in args]
+        return [_count(each) for each in args]
     if rule == "range":
         return [(args[1] - args[0] if len(args) > 1 else args[0]) / (args[2] if len(args) > 2 else 1)]
     chosen = [(args * 2)[:2]] if rule == "square" else args if rule == "all" else args[int(rule) : int(rule) + 1]
@@ -303,11 +295,13 @@ def _sizes(rule: str | int, args: list[Any], keywords: dict[str, Any]) -> list[f
 
 def _entries(value: Any) -> float:
     """What a size means: a number is itself, the sizes of a shape are multiplied, an array has so many entries."""
-    import numpy as np
-
     if isinstance(value, list | tuple):
         return math.prod(map(_entries, value))
-    return value if isinstance(value, int | float) else np.size(value)
+    return value if isinstance(value, int | float) else _count(value)
+
+
+def _count(value: Any) -> int:
+    return sum(map(_count, value)) if isinstance(value, list | tuple) else getattr(value, "size", 1)
 
 
 def _bounded(*sizes: float) -> None:
@@ -324,28 +318,10 @@ def _parsed(code: str) -> list[ast.stmt] | None:
         return None
 
 
-def _logical_lines(code: str) -> list[str]:
-    """Lines, with those joined whose brackets are still open."""
-    found: list[str] = []
-    depth = 0
-    for line in code.splitlines():
-        if depth > 0 and found:
-            found[-1] += f"\n{line}"
-        elif line.strip():
-            found.append(line)
-        depth = max(0, depth + sum(map(line.count, "([{")) - sum(map(line.count, ")]}")))
-    return found
-
-
 def _by_semicolons(line: str) -> str:
-    """Assignments that a comma parts, "Q = [1], n = 2", parted by semicolons; "X.shape = (2, 3)" is dropped."""
-    parts: list[str] = []
-    for piece in split_outside(line, ","):
-        if re.match(r"\s*[A-Za-z_][\w.]*\s*=[^=]", piece) or not parts:
-            parts.append(piece.strip())
-        else:
-            parts[-1] += f",{piece}"
-    return "; ".join(part for part in parts if not re.match(r"[\w.]+\.shape\s*=", part))
+    """Assignments that a comma parts, "Q = [1], n = 2", parted by semicolons."""
+    first, *rest = split_outside(line, ",")
+    return first + "".join(f"; {piece.strip()}" if _ASSIGNED.match(piece) else f",{piece}" for piece in rest)
 
 
 def _name(node: ast.expr) -> str:
