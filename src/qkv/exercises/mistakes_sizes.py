@@ -9,9 +9,10 @@ from typing import Any
 
 from ..cost.polynomial import whole
 from .mistakes import Mistake, mistake
-from .record import Asked, Convention, Exercise, Given
+from .record import Asked, Exercise, Given
 from .solving import Answer, answer
 from .units import factor, number_text, with_unit
+from .values import changed
 
 _BYTES = ("cache_bytes", "weight_bytes", "tensor_bytes", "moved_bytes", "activation_bytes", "training_bytes")
 _COUNTS = ("parameters", "flops", "training_flops", *_BYTES)
@@ -51,8 +52,7 @@ mistake("backward left out", quantities=("training_flops",))(_times(Fraction(1, 
 def _counted_once(exercise: Exercise, asked: Asked) -> Answer | None:
     if asked.quantity == "training_flops":
         return _times(Fraction(1, 2))(exercise, asked)
-    conventions = {**exercise.conventions, "flops_per_mac": Convention(value=1)}
-    return answer(exercise.model_copy(update={"conventions": conventions}), asked)
+    return answer(changed(exercise, flops_per_mac=1), asked)
 
 
 @mistake("query heads counted in the cache", quantities=("cache_bytes",))
@@ -60,10 +60,7 @@ def _query_heads(exercise: Exercise, asked: Asked) -> Answer | None:
     heads = exercise.size("heads")
     if heads is None or exercise.size("latent_width") is not None:
         return None
-    changed = _with(exercise, asked, "kv_heads", heads)
-    return answer(
-        changed.model_copy(update={"structure": changed.structure.model_copy(update={"variant": None})}), asked
-    )
+    return answer(changed(_with(exercise, asked, "kv_heads", heads), structure={"variant": None}), asked)
 
 
 @mistake("one layer counted", quantities=_COUNTS)
@@ -73,17 +70,13 @@ def _one_layer(exercise: Exercise, asked: Asked) -> Answer | None:
 
 @mistake("backward left out", quantities=("flops",))
 def _forward_alone(exercise: Exercise, asked: Asked) -> Answer:
-    structure = exercise.structure.model_copy(update={"phase": "forward"})
     words = asked.object.replace("training", "").replace("backward", "").strip()
-    return answer(exercise.model_copy(update={"structure": structure}), asked.model_copy(update={"object": words}))
+    return answer(changed(exercise, structure={"phase": "forward"}), asked.model_copy(update={"object": words}))
 
 
 @mistake("embedding counted twice", quantities=("parameters", "weight_bytes"))
 def _untied(exercise: Exercise, asked: Asked) -> Answer | None:
-    if not exercise.structure.tied:
-        return None
-    structure = exercise.structure.model_copy(update={"tied": False})
-    return answer(exercise.model_copy(update={"structure": structure}), asked)
+    return answer(changed(exercise, structure={"tied": False}), asked) if exercise.structure.tied else None
 
 
 @mistake("GiB for GB", quantities=_BYTES)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import tomllib
+from decimal import Context, Decimal
 from fractions import Fraction
 from importlib.resources import files
-from math import floor, log10
+from math import log10, prod
 from typing import Any
 
 from ..cost.polynomial import whole
-from .findings import CannotSolve
+from .findings import CannotSolve, refuse
 from .record import Exercise, Given
 
 Exact = int | Fraction
@@ -81,8 +82,7 @@ def factor(unit: str, dimension: str = "", *, binary: bool = False) -> Exact:
         found = "FLOP/s"
     if not found:
         raise CannotSolve("unknown_unit", unit=unit.strip())
-    if found != dimension:
-        raise CannotSolve("misfit", what=f"the unit {unit.strip()}", why=f"{_DATA['named'][dimension]} is wanted")
+    refuse(found != dimension, "misfit", what=f"the unit {unit.strip()}", why=f"{_DATA['named'][dimension]} is wanted")
     return whole(size)
 
 
@@ -116,10 +116,7 @@ def chips(value: Any) -> int:
     """A number of chips, or the size of a slice: "4x4" is 16."""
     text = str(value).strip().lower().replace("×", "x")
     if re.fullmatch(r"\d+(\s*x\s*\d+)+", text):
-        total = 1
-        for side in text.split("x"):
-            total *= int(side)
-        return total
+        return prod(map(int, text.split("x")))
     found = quantity(value)
     if not isinstance(found, int) or found < 1:
         raise CannotSolve("misfit", what=f"{value} chips", why="a whole number of at least 1 is wanted")
@@ -173,26 +170,9 @@ def number_text(value: Any, digits: int = 5) -> str:
     exact = Fraction(str(value)) if isinstance(value, float) else Fraction(value)
     if exact.denominator == 1 and (abs(exact) < 10**15 or len(str(abs(int(exact))).rstrip("0")) > digits):
         return str(int(exact))
-    power = _power_of_ten(exact)
-    scale = Fraction(10) ** (power - digits + 1)
-    rounded = round(exact / scale)
-    if abs(rounded) == 10**digits:
-        power, rounded, scale = power + 1, rounded // 10, scale * 10
-    if -5 < power < 15:
-        shown = Fraction(rounded) * scale
-        places = max(digits - 1 - power, 0)
-        text = f"{float(shown):.{places}f}" if places else str(int(shown))
-        return text.rstrip("0").rstrip(".") if "." in text else text
-    sign, figures = "-" if rounded < 0 else "", str(abs(rounded)).rstrip("0")
-    return f"{sign}{figures[0]}{'.' + figures[1:] if figures[1:] else ''}*10^{power}"
-
-
-def _power_of_ten(value: Fraction) -> int:
-    size = abs(value)
-    power = floor(log10(size.numerator) - log10(size.denominator)) if size else 0
-    if size and size < Fraction(10) ** power:
-        power -= 1
-    return power + 1 if size >= Fraction(10) ** (power + 1) else power
+    kept = Context(digits).divide(Decimal(exact.numerator), Decimal(exact.denominator)).normalize(Context(digits))
+    power = kept.adjusted()
+    return f"{kept:f}" if -5 < power < 15 else f"{kept.scaleb(-power):f}*10^{power}"
 
 
 def readable_unit(value: Any, dimension: str, *, binary: bool = False) -> str:
@@ -203,10 +183,7 @@ def readable_unit(value: Any, dimension: str, *, binary: bool = False) -> str:
         return next((name for name, least in times if size >= least), "ns") if size else "s"
     step, suffix = (1024, "iB") if binary else (1000, "B")
     names = ("B", *(f"{name}{suffix}" for name in (("K" if binary else "k"), "M", "G", "T", "P")))
-    place = 0
-    while place < len(names) - 1 and size >= Fraction(step) ** (place + 1):
-        place += 1
-    return names[place]
+    return names[sum(size >= step**power for power in range(1, len(names)))]
 
 
 def with_unit(value: Any, unit: str, dimension: str, digits: int = 5) -> str:

@@ -14,7 +14,7 @@ from ...cost.polynomial import Polynomial, whole
 from ...derivation import Derivation, Step, chain
 from ...errors import QkvError
 from .. import units
-from ..findings import CannotSolve, Finding
+from ..findings import CannotSolve, Finding, refuse
 from ..record import Asked, Exercise
 from ..solving import Also, Answer
 
@@ -179,8 +179,7 @@ def model_of(setting: Setting, *needed: str) -> Model:
             sizes[name] = given
     _fill_heads(setting, sizes)
     for role in needed:
-        if FIELDS[role] not in sizes and role != "ff_width":
-            raise CannotSolve("missing", needs=f"the {role.replace('_', ' ')}")
+        refuse(FIELDS[role] not in sizes and role != "ff_width", "missing", needs=f"the {role.replace('_', ' ')}")
     if "ff_width" in needed and "d_ff" not in sizes:
         setting.assume("the width of the feed-forward network", "4 times the width of the model")
     if "d_model" not in sizes:
@@ -265,10 +264,8 @@ def _check(setting: Setting, fields: dict[str, Any]) -> None:
         raise CannotSolve("misfit", what=f"{heads} heads", why=f"they do not divide the width {width}")
     if heads and kv_heads and heads % kv_heads:
         raise CannotSolve("misfit", what=f"{kv_heads} key/value heads", why=f"they do not divide {heads} heads")
-    if Fraction(heads).denominator != 1:
-        raise CannotSolve("misfit", what="the width of a head", why="it does not divide the width")
-    if experts and active > experts:
-        raise CannotSolve("misfit", what=f"{active} active experts", why=f"there are {experts}")
+    refuse(Fraction(heads).denominator != 1, "misfit", what="the width of a head", why="it does not divide the width")
+    refuse(experts and active > experts, "misfit", what=f"{active} active experts", why=f"there are {experts}")
 
 
 def total(lines: Lines) -> Any:

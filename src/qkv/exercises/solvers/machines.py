@@ -13,7 +13,7 @@ from ...cost.machine import Hardware, as_hardware
 from ...cost.polynomial import Polynomial
 from ...derivation import Derivation, Step
 from ...errors import QkvError
-from ..findings import CannotSolve
+from ..findings import CannotSolve, refuse
 from ..record import Asked, Exercise
 from ..solving import Also, Answer, solver
 from ..units import amount, chips, format_of, is_binary, quantity
@@ -302,8 +302,7 @@ def crossing(exercise: Exercise, asked: Asked) -> Answer:
     """The size at which two terms are equal."""
     setting = Setting(exercise, asked)
     sides = re.split(r"=| and | equals? | vs\.? | versus ", asked.object)
-    if len(sides) != 2:
-        raise CannotSolve("not_understood", found=f"the two terms of {asked.object!r}")
+    refuse(len(sides) != 2, "not_understood", found=f"the two terms of {asked.object!r}")
     left, right = (Polynomial.of(_side(setting, side.strip())) for side in sides)
     difference, kept = left - right, set(setting.known) | set(asked.in_terms_of)
     usual = [

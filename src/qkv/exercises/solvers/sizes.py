@@ -11,7 +11,7 @@ from ...cost.architecture import Model
 from ...cost.blocks import model_cost
 from ...cost.counting import layer
 from ...cost.polynomial import Polynomial
-from ..findings import CannotSolve
+from ..findings import CannotSolve, refuse
 from ..record import Asked, Exercise
 from ..solving import Answer, solver
 from .architecture import DATA, Lines, Setting, answer, evaluated, model_of, rule, total
@@ -147,8 +147,7 @@ def parameters(exercise: Exercise, asked: Asked) -> Answer:
     model = sized_model(setting, part, *extra.get(part, ["active_experts"] if part == "active" else []))
     _assume_conventions(setting, part)
     lines = parameter_lines(setting, model, part)
-    if not lines:
-        raise CannotSolve("missing", needs=f"the sizes of {asked.object}")
+    refuse(not lines, "missing", needs=f"the sizes of {asked.object}")
     also = _other_parameters(setting, model, part)
     return answer(setting, total(lines), f"parameters of the {part}", lines=lines, also=also)
 
@@ -194,8 +193,7 @@ def work(setting: Setting, model: Model, part: str, causal: bool) -> tuple[Lines
     if setting.exercise.structure.source == "cross" or (keys is not None and not step):
         return _cross_work(setting, model, part)
     if context is None:
-        if part in ("scores", "weighted", "attention"):
-            raise CannotSolve("missing", needs="the length")
+        refuse(part in ("scores", "weighted", "attention"), "missing", needs="the length")
         if part in ("model", "layer", "active", "attention layer"):
             setting.assume("the length", "the products with weights alone, without scores,")
     if model.latent is not None and not step and part not in ("feed-forward", "unembedding", "router", "experts"):
@@ -377,8 +375,7 @@ def cache_of(setting: Setting, *, token: bool) -> Any:
     if one_layer(setting):
         model = replace(model, layers=1, window_layers=None if model.window else 0)
     elif not setting.has("layers") and not setting.is_named:
-        if setting.asked.quantity != "cache_bytes":
-            raise CannotSolve("missing", needs="the number of layers")
+        refuse(setting.asked.quantity != "cache_bytes", "missing", needs="the number of layers")
         setting.assume("the number of layers", "one")
     size = setting.bytes_of("cache")
     if token:
