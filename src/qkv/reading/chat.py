@@ -68,7 +68,7 @@ def read_chat(source: str | Path | bytes, name: str = "") -> Chat:
     >>> [turn.speaker for turn in read_chat("User: What is Var(q^T k)?\\nAssistant: Answer (a): d").turns]
     ['student', 'tutor']
     """
-    is_text = isinstance(source, str) and ("\n" in source or len(source) > 400 or not Path(source).is_file())
+    is_text = isinstance(source, str) and not _is_file(source)
     if is_text and len(str(source)) > MOST_BYTES:
         raise OptionError(complaint("chat", f"a text of {len(str(source)):,} characters", f"at most {MOST_BYTES:,}"))
     if is_text and not str(source).strip():
@@ -94,6 +94,13 @@ def read_chat(source: str | Path | bytes, name: str = "") -> Chat:
     else:
         kind, said = document.kind, _spoken(document.text)
     return _chat(document.name, kind, said)
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return "\n" not in text and len(text) < 1000 and Path(text).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _markdown(text: str) -> str:

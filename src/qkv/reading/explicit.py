@@ -346,7 +346,8 @@ def _behind_label(section: Section) -> Found | None:
         value = value_of(text, section.place)
     else:
         value = value_of(text, section.place) if is_formula(text) and not is_torn(text, "", after) else None
-        value = None if value and section.place.kind == "formula" and not section.head and "=" not in value else value
+        step = section.place.kind == "formula" and not section.head and len(lines) > 1 and not section.summary
+        value = None if value and step and "=" not in value else value
     return Found(value, unit.start, unit.stop, unit.turn, _anchor(section, "label")) if value else None
 
 

@@ -158,7 +158,10 @@ class Walk:
 
     def _restated(self, text: str, place: Place) -> bool:
         """Whether a line repeats the sheet; an option alone may be the answer."""
-        return self.questions.is_restated(text) and not (place.kind == "choice" and value_of(text, place))
+        said = pattern("answer_line").match(re.sub(rf"^{phrases()['lead']}", "", text))
+        if place.kind == "choice" and value_of(said["rest"] if said else text, place):
+            return False
+        return self.questions.is_restated(text) and not said
 
     def _wrapped(self, at: int, label: Label) -> bool:
         """Whether a label only begins a line because a sentence was broken there."""
@@ -219,7 +222,9 @@ class Walk:
             blank,
             state.round,
         )
-        if self.questions.is_restated(line) or (rest.strip().endswith("?") and not label.answer):
+        if (self.questions.is_restated(line) and not value_of(rest, place)) or (
+            rest.strip().endswith("?") and not label.answer
+        ):
             section.head = ""
             section.table = False
         self._open(section)
