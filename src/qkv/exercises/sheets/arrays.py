@@ -161,10 +161,8 @@ class _Reader:
             self.calls[at] = replace(self.calls[at], printed=True, digits=digits)
         return None
 
-    def value(self, node: ast.expr | None) -> Any:
+    def value(self, node: ast.expr) -> Any:
         match node:
-            case None:
-                return None
             case ast.Constant(value=value):
                 return value
             case ast.Name(id=name) if name in self.names:
@@ -177,7 +175,7 @@ class _Reader:
             case ast.BinOp(left=left, op=kind, right=right) if type(kind).__name__ in _TABLE.data["operators"]:
                 return self.operation(kind, self.value(left), self.value(right))
             case ast.Slice(lower=lower, upper=upper, step=step):
-                return slice(self.value(lower), self.value(upper), self.value(step))
+                return slice(*(part and self.value(part) for part in (lower, upper, step)))
             case ast.Subscript(value=owner, slice=index):
                 return self.value(owner)[self.value(index)]
             case ast.Attribute(value=ast.Name(id=library), attr=name) if library in _LIBRARIES:

@@ -163,15 +163,10 @@ class _Splitter:
             identifier, word = "", found["bare"].lower() if kind == "bare" else ""
         elif kind == "dotted":
             style = f"dotted {identifier.count('.')}"
-        elif kind == "gap":
-            identifier, glued = found["number"], not found["gap"] and rest != ""
-            if glued and (found["mark"] == ":" or not re.match(r"[A-Z(\[$“\"*]", rest)):
-                return None
+        elif kind in ("gap", "glued"):
             place = "heading" if level else "item" if item else min(len(found["indent"]) // 2, 4)
-            style = f"number {found['mark']} {glued} {place} {level}"
+            identifier, style = found["number"], f"number {found['mark']} {kind} {place} {level}"
         if (kind == "slug" and not level) or (kind == "dotted" and not first):
-            return None
-        if kind in _TABLE.data["lists"] and _TABLE["referring"].match(rest):
             return None
         points = _TABLE["points"].match(self.text, found.end())
         body = points.end() if points else found.end()
@@ -262,8 +257,8 @@ class _Splitter:
 
     def give_back(self, group: list[_Node]) -> None:
         """End the last item of a list where a paragraph that is not indented follows, if no other item has one."""
-        after = [bisect_right(self.paragraphs, child.start) for child in group]
-        begins = [self.paragraphs[at] if at < len(self.paragraphs) else len(self.text) for at in after]
+        ends = [*self.paragraphs, len(self.text)]
+        begins = [ends[bisect_right(self.paragraphs, child.start)] for child in group]
         held = [begin < child.stop for begin, child in zip(begins, group, strict=True)]
         if group[0].start in self.items and held[-1] and not any(held[:-1]):
             group[-1].stop = begins[-1]
