@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ..errors import OptionError
 from .cleaning import clean
 from .document import TABLE, Document, Draft, unreadable
 from .latex import read_latex
@@ -49,7 +48,10 @@ def read_document(source: str | Path | bytes, name: str = "") -> Document:
         text = read_pdf(data, name) if kind == "pdf" else read_docx(data, name)
         _bounded(name, len(text), MOST_BYTES)
     else:
-        text = _decoded(data, name)
+        text = _decoded(data) if kind else None
+        if text is None:
+            supported = "Markdown, plain text, LaTeX, a notebook, docx or PDF"
+            raise unreadable(f"{name!r}, a binary file", supported, "save it as one of these")
         text = read_notebook(text, name) if kind == "notebook" else text
         text = f"```python\n{text}\n```" if kind == "python" else text
     draft = Draft(text)
@@ -81,14 +83,14 @@ def _bounded(name: str, size: int, most: int) -> None:
 
 
 def _kind(data: bytes, name: str) -> str:
-    suffix = Path(name).suffix.lower()
-    kind = TABLE.data["suffixes"].get(suffix, "")
+    """The format of a file; "" of a binary one."""
+    kind = TABLE.data["suffixes"].get(Path(name).suffix.lower(), "")
     if data.startswith(b"%PDF-"):
         return "pdf"
     if data.startswith(b"PK\x03\x04") and (kind == "docx" or b"word/" in data[:20_000]):
         return "docx"
     if data.startswith((b"PK\x03\x04", *_BINARY)):
-        raise _binary(name)
+        return ""
     if kind in ("pdf", "docx"):
         raise unreadable(f"{name!r}, which is not what its name says", f"a {kind} file")
     if kind:
@@ -101,13 +103,8 @@ def _kind(data: bytes, name: str) -> str:
     return "markdown" if re.search(rb"^#{1,6} |^```|^\|.*\|\s*$", head, re.MULTILINE) else "plain"
 
 
-def _binary(name: str) -> OptionError:
-    supported = "Markdown, plain text, LaTeX, a notebook, docx or PDF"
-    return unreadable(f"{name!r}, a binary file", supported, "save it as one of these")
-
-
-def _decoded(data: bytes, name: str) -> str:
-    """The text of bytes: UTF-8, UTF-16 by its mark or its zeros, else Latin letters; other bytes are binary."""
+def _decoded(data: bytes) -> str | None:
+    """The text of bytes: UTF-8, UTF-16 by its mark or its zeros, else Latin letters; None for binary ones."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
     zeros = data[1:4000:2].count(0), data[:4000:2].count(0)
@@ -117,6 +114,4 @@ def _decoded(data: bytes, name: str) -> str:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = data.decode("cp1252", "replace")
-    if len(re.findall(r"[\0-\x08\x0e-\x1f\x7f\ufffd]", text)) > max(8, 0.1 * len(text)):
-        raise _binary(name)
-    return text
+    return None if len(re.findall(r"[\0-\x08\x0e-\x1f\x7f\ufffd]", text)) > max(8, 0.1 * len(text)) else text

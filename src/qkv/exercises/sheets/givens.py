@@ -179,20 +179,17 @@ class _Finder:
     def tables(self) -> None:
         """Tables of hyperparameters: a name and a number in each row, or names above one row of numbers."""
         for table in _TABLE["table"].finditer(self.text):
-            lines = re.finditer(r"[^\n]*[^\n|: -][^\n]*", table.group())  # without the rule under the head
-            rows = [(table.start() + line.start(), [cell.strip() for cell in line.group().strip(" |").split("|")])
-                    for line in lines]  # fmt: skip
-            if len(rows) == 2 and len(rows[0][1]) > 2:
-                rows = [(rows[1][0], list(pair)) for pair in zip(rows[0][1], rows[1][1], strict=False)]
-            for start, cells in rows:
-                number = len(cells) == 2 and _TABLE["cell"].match(cells[1])
+            lines = _TABLE["table_row"].finditer(self.text, *table.span())
+            rows = [list(_TABLE["table_cell"].finditer(self.text, *line.span())) for line in lines]
+            if len(rows) == 2 and len(rows[0]) > 2:
+                rows = [list(pair) for pair in zip(*rows, strict=False)]
+            for row in rows:
+                number = len(row) == 2 and _TABLE["cell"].match(row[1].group())
                 if number:
-                    alias = _TABLE["alias"].search(cells[0])
-                    name = re.sub(r"\([^()]*\)", "", cells[0]).strip(" :*`")
-                    at = self.text.find(cells[1], start)
-                    symbol, unit = alias[1] if alias else _symbol(name), number["unit"]
-                    value = _number(number["number"])
-                    self.add((at, at + len(cells[1])), symbol=symbol, role=self.size_role(name), value=value, unit=unit)
+                    alias = _TABLE["alias"].search(row[0].group())
+                    name = re.sub(r"\([^()]*\)", "", row[0].group()).strip(" :*`")
+                    symbol, value = alias[1] if alias else _symbol(name), _number(number["number"])
+                    self.add(row[1].span(), symbol=symbol, role=self.size_role(name), value=value, unit=number["unit"])
 
     def rules(self, text: str) -> list[tuple[str, re.Pattern[str]]]:
         """The roles and patterns of the rules that may match a text."""
