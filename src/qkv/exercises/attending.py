@@ -235,26 +235,31 @@ def mapped(exercise: Exercise, values: Array) -> Array:
 
 def attention(exercise: Exercise, asked: Asked, *, with_values: bool = True) -> Attention:
     """Everything that attention needs, from the record; the row of the question is not picked yet."""
-    if not exercise.of_role("query", "key", "tokens", *WEIGHTS):
-        return _direct(exercise, asked, with_values=with_values)
-    names = ("query", "key", "value") if with_values else ("query", "key")
+    direct = not exercise.of_role("query", "key", "tokens", *WEIGHTS)
+    names = () if direct else ("query", "key", "value") if with_values else ("query", "key")
     parts = {name: projected(exercise, name) for name in names}
-    query, key = parts["query"][0], parts["key"][0]
-    value: Array | None = parts["value"][0] if with_values else None
+    value: Array | None = parts["value"][0] if "value" in parts else None
+    if direct:
+        # Given scores or weights stand in place of the queries; of the keys only the number is known.
+        exercise, query, finite = _given_scores(exercise)
+        key, value = np.zeros((query.shape[-1], 1)), stacked(exercise, "value") if with_values else None
+    else:
+        query, key, finite = parts["query"][0], parts["key"][0], True
     # Tokens of width 1 may be written as one list: numbers are then queries, keys or values apart.
     numbers = key.ndim == 1 and (query.ndim == 0 or 1 in (whole(exercise, "head_width"), whole(exercise, "width")))
     one_query = query.ndim == 0 or (query.ndim == 1 and not numbers)
     query, key = (each.reshape(-1, 1) if numbers or not each.ndim else np.atleast_2d(each) for each in (query, key))
     n, m = query.shape[-2], key.shape[-2]
     number_values = value is not None and value.ndim < 2 and value.size == m and (m > 1 or numbers or not value.ndim)
+    heads = 1
     if value is not None:
         value = value.reshape(-1, 1) if number_values else np.atleast_2d(value)
-    query, key, value, heads = _in_heads(exercise, query, key, value)
-    if query.shape[-1] != key.shape[-1]:
+    if not direct:
+        query, key, value, heads = _in_heads(exercise, query, key, value)
         widths = f"it is {key.shape[-1]}, that of the queries {query.shape[-1]}"
-        raise CannotSolve("misfit", what="the width of the keys", why=widths)
-    if value is not None and value.shape[-2] != m:
-        raise CannotSolve("misfit", what="the number of values", why=f"it is {value.shape[-2]}, there are {m} keys")
+        refuse(query.shape[-1] != key.shape[-1], "misfit", what="the width of the keys", why=widths)
+    there = m if value is None else value.shape[-2]
+    refuse(there != m, "misfit", what="the number of values", why=f"it is {there}, there are {m} keys")
     allowed, added = mask(exercise, asked, n, m)
     for given in exercise.of_role("bias"):
         if not given.of or given.of.lower() in ("scores", "s", "z"):
@@ -262,31 +267,26 @@ def attention(exercise: Exercise, asked: Asked, *, with_values: bool = True) -> 
             refuse(found.ndim < 2, "not_understood", found="whether the bias belongs to a projection or to the scores")
             added = found if added is None else exact.plus(found, added)
     factors = tuple((name[0].upper(), *found[1]) for name, found in parts.items() if found[1] is not None)
-    scale = scale_of(exercise, query.shape[-1], asked.quantity)
-    return Attention(exercise, query, key, value, allowed, scale, added, heads, one_query, number_values, factors)
+    scale = scale_of(exercise, 1 if direct else query.shape[-1], asked.quantity)
+    scale = Scale() if direct and exercise.of_role("weights") else scale
+    return Attention(
+        exercise, query, key, value, allowed & finite, scale, added, heads, one_query, number_values, factors
+    )
 
 
-def _direct(exercise: Exercise, asked: Asked, *, with_values: bool) -> Attention:
-    """Attention from given scores or weights, of which only the number of keys is known."""
+def _given_scores(exercise: Exercise) -> tuple[Exercise, Array, Array]:
+    """Given weights or scores, which of them are finite, and the record under which they are weights already."""
     givens = [given for given in exercise.of_role("weights", "scores", "vector", "input") if given.value is not None]
     refuse(not givens, "missing", needs="queries and keys, or scores")
     given = next((each for each in givens if each.role == "weights"), givens[0])
     values = read(given, exercise)
-    allowed = ~np.asarray(values == -np.inf, dtype=bool)
-    rows = np.atleast_2d(exact.masked(values, allowed))
-    if not values.ndim or not np.all(np.isfinite(exact.floats(rows))):
-        raise CannotSolve("misfit", what=name_of(given), why="finite numbers in a row are expected")
-    m = rows.shape[-1]
-    may, added = mask(exercise, asked, *rows.shape[-2:])
-    value = stacked(exercise, "value") if with_values else None
-    if value is not None and len(value) != m:
-        raise CannotSolve("misfit", what="the number of values", why=f"it is {len(value)}, there are {m} keys")
-    scale, number_values = scale_of(exercise, 1, asked.quantity), value is not None and value.ndim == 1
+    finite = ~np.asarray(values == -np.inf, dtype=bool)
+    kept = exact.masked(values, finite)
+    known = values.ndim and np.all(np.isfinite(exact.floats(kept)))
+    refuse(not known, "misfit", what=name_of(given), why="finite numbers in a row are expected")
     if given.role == "weights":
-        exercise, scale = changed(exercise, structure={"similarity": "linear"}, normaliser="none"), Scale()
-    value = value[:, None] if value is not None and number_values else value
-    allowed, one_query = np.atleast_2d(allowed) & may, values.ndim == 1
-    return Attention(exercise, rows, np.zeros((m, 1)), value, allowed, scale, added, 1, one_query, number_values)
+        exercise = changed(exercise, structure={"similarity": "linear"}, normaliser="none")
+    return exercise, kept, np.atleast_2d(finite)
 
 
 def _in_heads(exercise: Exercise, *arrays: Array) -> tuple[Array, Array, Array | None, int]:
