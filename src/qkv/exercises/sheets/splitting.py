@@ -44,7 +44,6 @@ class Question:
     context: str = ""
     parts: tuple[Question, ...] = ()
     options: tuple[Choice, ...] = ()
-    hints: tuple[str, ...] = ()
     pieces: tuple[Span, ...] = ()
 
     def locate(self, span: Span) -> Span:
@@ -55,10 +54,6 @@ class Question:
                 return begin + span[0] - start, min(begin + span[1] - start, end)
             start += end - begin + 2
         return self.span
-
-    def leaves(self) -> list[Question]:
-        """The parts that have no parts, in order; the question itself if it has none."""
-        return [leaf for part in self.parts for leaf in part.leaves()] or [self]
 
 
 @dataclass(eq=False)
@@ -264,7 +259,7 @@ class _Splitter:
             group[-1].stop = begins[-1]
 
     def asks(self, node: _Node) -> bool:
-        own = _TABLE["hint_line"].sub("", "\n".join(self.words(*span) for span in node.stem()))
+        own = _TABLE["hint"].sub("", "\n".join(self.words(*span) for span in node.stem()))
         return bool(_TABLE["asking"].search(own) or _TABLE["asking_part"].search(own) or node.children)
 
     # --- questions
@@ -308,8 +303,10 @@ class _Splitter:
         for at, (start, stop) in enumerate(kept.stem()):
             if at == 0:
                 title, start = self.title(node, start, stop)
+            for hint in _TABLE["hint"].finditer(self.text, start, stop):
+                pieces += self.trimmed(start, hint.start())
+                start = hint.end()
             pieces += self.trimmed(start, stop)
-        pieces, hints = self.without_hints(pieces)
         pieces, options = self.options(pieces)
         for child in children:
             if child.option:
@@ -319,8 +316,8 @@ class _Splitter:
         inner = "\n\n".join(filter(None, [context, title, text]))
         every = [self.question(child, label, inner) for child in children if not child.option]
         parts = tuple(part for part in every if part.text or part.parts)
-        lists = tuple(options), tuple(hints), tuple(pieces)
-        return Question(label, text or ("" if parts else title), (node.start, node.stop), title, context, parts, *lists)
+        text, span = text or ("" if parts else title), (node.start, node.stop)
+        return Question(label, text, span, title, context, parts, tuple(options), tuple(pieces))
 
     def title(self, node: _Node, start: int, stop: int) -> tuple[str, int]:
         """The title of a question, and where its text begins."""
@@ -335,24 +332,9 @@ class _Splitter:
 
     def trimmed(self, start: int, stop: int) -> list[Span]:
         text = self.text[start:stop]
-        begin = start + len(text) - len(re.sub(r"^[\s:—–*-]+(?=\s|[A-Z(\[$])|^\s+", "", text))
+        begin = start + len(text) - len(re.sub(r"^[\s:—–*-]+(?=\s|[A-Z(\[$])\s*|^\s+", "", text))
         end = start + len(text.rstrip())
         return [(begin, end)] if begin < end else []
-
-    def without_hints(self, pieces: list[Span]) -> tuple[list[Span], list[str]]:
-        kept: list[Span] = []
-        hints: list[str] = []
-        for start, stop in pieces:
-            for found in _TABLE["hint"].finditer(self.text, start, stop):
-                if found.start() < start:
-                    continue
-                paragraph = self.text.find("\n\n", found.end(), stop)
-                end = found.end() if found.group()[0] == "(" else stop if paragraph < 0 else paragraph
-                hints.append(self.words(found.start(), end))
-                kept += self.trimmed(start, found.start())
-                start = end
-            kept += self.trimmed(start, stop)
-        return kept, hints
 
     def options(self, pieces: list[Span]) -> tuple[list[Span], list[Choice]]:
         """The text before the bubbles, and what stands after each of them."""
