@@ -343,12 +343,18 @@ def _behind_label(section: Section) -> Found | None:
     else:
         return None
     if section.place.kind in ("choice", "blank", "blanks"):
-        value = value_of(text, section.place)
+        listed = options(section.place) and not section.head.strip() and len(_offered(section)) > 1
+        value = None if listed else value_of(text, section.place)
     else:
         value = value_of(text, section.place) if is_formula(text) and not is_torn(text, "", after) else None
         step = section.place.kind == "formula" and not section.head and len(lines) > 1 and not section.summary
         value = None if value and step and "=" not in value else value
     return Found(value, unit.start, unit.stop, unit.turn, _anchor(section, "label")) if value else None
+
+
+def _offered(section: Section) -> set[str]:
+    """The options that stand alone on lines of a section."""
+    return {value for unit in _lines(section)[:8] if (value := value_of(unit.text, section.place))}
 
 
 def _alone(section: Section) -> Found | None:

@@ -19,8 +19,8 @@ GROUP = re.compile(
 )
 
 
-def is_formula(text: str) -> bool:
-    """Whether a line is a formula, with a word or two of mathematics at most."""
+def is_formula(text: str, words_allowed: int = 1) -> bool:
+    """Whether a line is a formula, with no more than so many words that are not of mathematics."""
     text = re.sub(phrases()["arrow"], "", text.strip())
     text = re.sub(r"\\(?:text|mathrm|operatorname|mathbf)\s*\{([^{}]*)\}", r" \1 ", text)
     words = list(re.findall(r"[A-Za-z]{3,}", re.sub(r"[\"'][^\"']*[\"']|\w+_\w+|\w+\.\w+", " ", text)))
@@ -31,7 +31,7 @@ def is_formula(text: str) -> bool:
         if word.lower() not in known and word not in known and not re.fullmatch(r"[A-Z]{2,4}|[bdnhkqvDNMO]{2,6}", word)
     ]
     return (
-        len(plain) <= 1
+        len(plain) <= words_allowed
         and len(text) < 600
         and bool(re.search(r"[=\\^²√()\[\]\d]|^\$|^\w{1,3}$", text))
         and not text.endswith("?")
