@@ -138,6 +138,7 @@ class Attention:
     @cached_property
     def similarities(self) -> Array:
         if self.similarity == "feature_map":
+            refuse(self.direct, "missing", needs="queries and keys")
             return exact.times(mapped(self.exercise, self.query), exact.transposed(mapped(self.exercise, self.key)))
         if self.similarity == "polynomial":
             offset = scalar(self.exercise, "offset", Fraction(1))
