@@ -7,8 +7,10 @@ checking, variants and exports work on it alone. A TOML or JSON file of it is ac
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -47,6 +49,8 @@ ConventionName: TypeAlias = Literal[
 ]
 # fmt: on
 Span: TypeAlias = tuple[int, int]
+# The roles that a solver asks for, where somebody listens: a reading checks that no given of its text is left unused.
+LOOKED_AT: ContextVar[set[str] | None] = ContextVar("looked_at", default=None)
 Size: TypeAlias = int | str | None
 
 
@@ -180,6 +184,8 @@ class Exercise(_Record):
 
     def of_role(self, *roles: str) -> list[Given]:
         """The givens with one of these roles, in their order."""
+        if (looked_at := LOOKED_AT.get()) is not None:
+            looked_at.update(roles)
         return [given for given in self.givens if given.role in roles]
 
     def given(self, role: str) -> Given | None:
@@ -243,8 +249,11 @@ class Exercise(_Record):
     def from_text(cls, text: str, suffix: str = ".json") -> Exercise:
         """The exercise that a JSON or TOML text holds."""
         try:
+            # A name of thousands of dotted parts would take tomllib minutes and gigabytes; no field has any.
+            if suffix == ".toml" and re.search(r"(?:[\w\"'-]+\s*\.\s*){16}", text):
+                raise ValueError("a name with many dots")
             plain = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise OptionError(complaint("exercise", f"a text that is not {suffix[1:].upper()} ({error})",
                                         "an exercise as TOML or JSON")) from None  # fmt: skip
         return cls.from_plain(plain)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..derivation import Derivation
 from .findings import CannotSolve, Finding
-from .record import Asked, Exercise
+from .record import LOOKED_AT, Asked, Exercise
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,8 @@ def answer(exercise: Exercise, asked: Asked) -> Answer:
         raise CannotSolve("contradiction", what=name, first=first, second=second)
     if needs and (missing := _least_missing(changed, needs)):
         raise CannotSolve("missing", needs=" and ".join(missing))
+    if (looked_at := LOOKED_AT.get()) is not None:
+        looked_at.clear()  # what is only asked for above is not used
     found = function(changed, asked)
     return replace(found, form=asked.form or found.form)
 

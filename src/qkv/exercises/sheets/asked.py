@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
@@ -44,7 +44,17 @@ _PARENTHESES = re.compile(
     re.IGNORECASE,
 )
 _MARKING = re.compile(r"\[\s*[\d.]+\s*(?:pts?|points?|marks?)\s*\]", re.IGNORECASE)
+_SYMBOL_NAME = r"(?:[A-Za-zα-ωμσ]|alpha|PE|sigma|mu)(?:_? ?\{?\d\}?)?"
+_SYMBOLS = re.compile(
+    r"\W*(?:[A-Za-z]+(?: out| down)?|what(?: is| are|'s)|which is|and)\s+"
+    r"(?:(?:the|all|both|vectors?|matri(?:x|ces)|numbers?|values? of|attention|head|context|output|outputs)\s+)*"
+    rf"(?P<symbols>{_SYMBOL_NAME}(?:\s*(?:,|,? and)\s*{_SYMBOL_NAME})*)(?![\w^(])"
+)
 _AGAIN = re.compile(
+    r"(?:give|evaluate|compute|calculate|find|repeat) (?:\((?P<part>\w{1,3})\)|it|this|that|them|the same|your answer"
+    r"|(?:this|the) (?:formula|expression|result))(?: again)? (?:for|with|when|if|at)\b|the same (?:for|with|if|when)\b"
+    r"|its (?:numerical )?value (?:for|at|when|if)\b|and (?:for|with|if|when)\b|how (?:many|much|large|long) (?:if|when|with)\b"
+    r"|(?:compute|find|give|and)? ?(?:what )?if\b|compute the (?:same (?:for|with)|if|when|and (?:for|with))\b|"
     r"what if\b|(?:and )?(?:what|how) about\b|repeat\b|(?:do|answer) the same\b"
     r"|what (?:does|would) (?:this|that|it) become\b"
     r"|how (?:does|do|would) (?:this|that|it|the (?:answer|result|figure)s?|your answers?) change\b",
@@ -56,6 +66,7 @@ _CLAUSE = re.compile(
 )
 _LINKS = "of|at|for|over|from|to|on|in|by|under|with respect to|wrt|per|between"
 _ARTICLES = "the|these|those|a|an|its|given|following|all|one|each|this|that|your"
+_VERB = "Compute the "
 _ITSELF = re.compile(r"\b(?:it|this|them|that|these)\b(?!\s+\w+\s+(?:is|are|has)\b)", re.IGNORECASE)
 _ORDINALS = {
     name: place for place, name in enumerate(("first", "second", "third", "fourth", "fifth", "sixth", "seventh"), 1)
@@ -158,6 +169,7 @@ class Clause:
     plain: str
     asking: int  # where the words that say with what begin, from the start of the clause
     verb: str
+    prefix: int = 0  # how many signs of `plain` were put before the clause, where it has no verb
 
 
 @dataclass(frozen=True)
@@ -172,6 +184,7 @@ class Wanted:
     unit: str = ""
     in_terms_of: tuple[str, ...] = ()
     weight: float = 1.0
+    spans: tuple[Span, ...] = ()  # the words that say the quantity, its object, row, unit and symbols
 
 
 @dataclass(frozen=True)
@@ -245,8 +258,14 @@ def sentences(text: str) -> Iterator[Span]:
         yield start, len(text)
 
 
-def find_asked(text: str) -> AskedFor:
-    """What a text asks."""
+def find_asked(text: str, names: Mapping[str, str] | None = None, noun: bool = False) -> AskedFor:
+    """What a text asks.
+
+    Args:
+        text: The text of a question.
+        names: The quantities that symbols stand for where the text or its set-up defines them.
+        noun: Whether a text without an asking verb is itself what is asked, as parts of a question may be.
+    """
     known = table()
     shown = plain(text)
     for aside in (_PARENTHESES, _MARKING):
@@ -256,15 +275,18 @@ def find_asked(text: str) -> AskedFor:
     prose: list[Clause] = []
     again: list[Clause] = []
     before: Span = (0, 0)
-    for sentence in sentences(shown):
-        for clause in _clauses(shown, sentence):
+    asking = {sentence: list(_clauses(shown, sentence)) for sentence in sentences(shown)}
+    if noun and not any(asking.values()):
+        asking = {clause.sentence: [clause] for clause in _noun(shown)}
+    for sentence, clauses in asking.items():
+        for clause in clauses:
             words = clause.plain.strip()
             if known.ignored.match(words):
                 continue
-            if _is_repeated(words):
-                again.append(clause)
+            found = _matches(clause, shown, text) or list(_by_symbol(clause, names or {}))
+            if (repeated := _AGAIN.match(words)) and (wanted or not found):
+                again.append(replace(clause, verb=repeated.group()))
                 continue
-            found = _matches(clause, shown, text)
             if known.words.match(words):
                 prose.append(clause)
             elif found:
@@ -281,14 +303,35 @@ def find_asked(text: str) -> AskedFor:
     return AskedFor(tuple(wanted), tuple(unread), tuple(prose), tuple(again), experiments, shown)
 
 
-def _is_repeated(words: str) -> bool:
-    """Whether a clause asks the questions before it again, with something changed."""
-    return bool(_AGAIN.match(words))
-
-
 def _whole(shown: str, sentence: Span) -> Clause:
     words = shown[slice(*sentence)]
     return Clause(sentence, sentence, words, len(words), "")
+
+
+def _noun(shown: str) -> Iterator[Clause]:
+    """A text without a verb that asks, as one clause: "attention weights", "FLOPs for the four projections"."""
+    first = next(sentences(shown), (0, 0))
+    start = first[0] + len(shown[slice(*first)]) - len(shown[slice(*first)].lstrip(" \n-*•"))
+    if start < first[1]:
+        yield _clause(shown, (start, first[1]), first, "")
+
+
+def _by_symbol(clause: Clause, names: Mapping[str, str]) -> Iterator[Wanted]:
+    """What a clause asks for by symbols that the text defines: "find S_2 and o_2"."""
+    match = _SYMBOLS.match(clause.plain)
+    if not match:
+        return
+    found = [each for each in re.split(r"\s*,\s*(?:and\s+)?|\s+and\s+", match["symbols"].strip()) if each]
+    parts = [re.fullmatch(r"([^\W\d_]+)_? ?\{?(\d*)\}?", each) for each in found]
+    start = clause.span[0] - clause.prefix
+    for part in parts if all(part and part[1] in names for part in parts) else ():
+        assert part is not None
+        quantity, _, own = names[part[1]].partition(":")
+        row = part[2] if quantity in ("output", "weights", "linear_state") else ""
+        own = own or (part.group().replace(" ", "") if quantity == "projections" else "")
+        own = own or (f"s_{part[2]}" if quantity == "scores" and part[2] else "")
+        span = (max(clause.span[0], start), start + match.end())
+        yield Wanted(quantity, span, clause, own, row, spans=(span,))
 
 
 def _same(first: Wanted, second: Wanted) -> bool:
@@ -315,11 +358,15 @@ def _clauses(shown: str, sentence: Span) -> Iterator[Clause]:
         starts = [(inner.start() if inner else 0, inner.group().lower() if inner else "")]
     for place, (start, verb) in enumerate(starts):
         end = starts[place + 1][0] if place + 1 < len(starts) else len(words)
-        body = words[start:end]
-        stop = known.stops.search(body, len(verb))
-        yield Clause(
-            (sentence[0] + start, sentence[0] + end), sentence, body, stop.start() if stop else len(body), verb
-        )
+        yield _clause(shown, (sentence[0] + start, sentence[0] + end), sentence, verb)
+
+
+def _clause(shown: str, span: Span, sentence: Span, verb: str) -> Clause:
+    """A clause; one that is only a noun ("attention weights?") is read with a verb before it."""
+    prefix = "" if verb else _VERB
+    body = prefix + shown[slice(*span)]
+    stop = table().stops.search(body, len(prefix) + max(len(verb), 1))
+    return Clause(span, sentence, body, stop.start() if stop else len(body), verb, len(prefix))
 
 
 def _opens(words: str, found: re.Match[str], asking: re.Match[str]) -> bool:
@@ -385,19 +432,23 @@ def _within_word(text: str, match: re.Match[str]) -> bool:
 
 def _wanted(clause: Clause, shown: str, text: str, phrase: Phrase, match: re.Match[str]) -> Iterator[Wanted]:
     sentence = shown[slice(*clause.sentence)]
-    near = clause.plain[match.start() :]
-    span = (clause.span[0] + match.start(), clause.span[0] + match.end())
-    unit = _UNIT.search(near) or _UNIT.search(sentence)
-    terms = _TERMS.search(sentence)
+    shift = clause.span[0] - clause.prefix
+    span = (max(clause.span[0], shift + match.start()), max(clause.span[0], shift + match.end()))
+    near, far = (span[0], clause.span[1]), clause.sentence
+    unit = _UNIT.search(shown, *near) or _UNIT.search(shown, *far)
+    terms = _TERMS.search(shown, *far)
     symbols = tuple(_symbols(terms[1])) if terms else ()
+    row, rows = _row(shown, near) if _row(shown, near)[0] else _row(shown, far, named=False)
+    own, place = _object(phrase, shown, text, near)
+    own, place = (own, place) if own else _object(phrase, shown, text, far)
     shared: dict[str, Any] = {
-        "row": _row(near) or _row(sentence, named=False),
+        "row": row,
         "in_terms_of": symbols,
         "weight": phrase.weight,
         "unit": (unit[1] or unit[2]) if unit else "",
+        "spans": (span, *(each.span() for each in (unit, terms) if each), *rows, *([place] if place else [])),
     }
     parts = [name for pattern, name in phrase.splits if pattern.search(match.group())]
-    own = _object(phrase, shown, text, (span[0], clause.span[1])) or _object(phrase, shown, text, clause.sentence)
     if parts and not own and len(parts) < len(phrase.splits):
         for name in parts:
             yield Wanted(phrase.quantity, span, clause, name, **shared)
@@ -405,8 +456,8 @@ def _wanted(clause: Clause, shown: str, text: str, phrase: Phrase, match: re.Mat
         yield Wanted(phrase.quantity, span, clause, own, **shared)
 
 
-def _object(phrase: Phrase, shown: str, text: str, span: Span) -> str:
-    """What the quantity is of; a group of a pattern is taken as the text writes it."""
+def _object(phrase: Phrase, shown: str, text: str, span: Span) -> tuple[str, Span | None]:
+    """What the quantity is of, and where it is said; a group of a pattern is taken as the text writes it."""
     end = span[0] + len(shown[slice(*span)].rstrip(" .?!;,\n\t"))
     for pattern, value in phrase.objects:
         if match := pattern.search(shown, span[0], end):
@@ -414,14 +465,17 @@ def _object(phrase: Phrase, shown: str, text: str, span: Span) -> str:
                 found = text[slice(*match.span(int(value[1])))]
             else:
                 found = match.expand(value) if "\\" in value else value
-            return re.sub(r"\s+", " ", found.replace("$", " ").replace("`", "").replace("**", "")).strip(" .,;:?")
-    return ""
+            found = re.sub(r"\s+", " ", found.replace("$", " ").replace("`", "").replace("**", "")).strip(" .,;:?")
+            return found, match.span()
+    return "", None
 
 
-def _row(text: str, named: bool = True) -> str:
+def _row(text: str, span: Span, named: bool = True) -> tuple[str, list[Span]]:
     """The row that is asked for, as it is written: a number, "first", "last", or with `named` the index of a vector."""
-    found = {match[1] or match[2] or (match[3] if named else "") or "" for match in _ROW.finditer(text)} - {""}
-    return found.pop().lower() if len(found) == 1 else ""
+    found = {match[1] or match[2] or (match[3] if named else "") or "": match.span()
+             for match in _ROW.finditer(text, *span)}  # fmt: skip
+    found.pop("", None)
+    return (next(iter(found)).lower(), list(found.values())) if len(found) == 1 else ("", [])
 
 
 def row_number(row: str, base: int, last: int | None) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,14 @@ from typing import Any
 from ...documents import read_document
 from ...errors import QkvError
 from ..findings import Finding
-from ..record import Asked, Definition, Exercise, Given, Option, Span, Structure, shape_of
+from ..record import LOOKED_AT, Asked, Definition, Exercise, Given, Option, Span, Structure, plain_label, shape_of
 from ..solving import Answer, Solution, Solved, quantities, solve_part
-from .asked import AskedFor, Clause, Wanted, find_asked, row_number
+from .asked import AskedFor, Clause, Wanted, find_asked, row_number, sentences
 from .conventions import Settled, settled
-from .doubts import certainty, confidence
+from .coverage import contradictory, defined, in_setup, left_out, unsettled, unused
 from .givens import find_definitions, find_givens
 from .splitting import Choice, Question, split
-from .stated import centred, rules_of_thumb, shapes, torn_sizes, unnamed_numbers, with_usual_letters
+from .stated import RULE, SHAPED, centred, rules_of_thumb, shapes, torn_sizes, unnamed_numbers, with_usual_letters
 from .tasks import FENCED, Task, read_task
 
 THRESHOLD = 0.6  # tuned on tests/exercises/sheets/own
@@ -31,6 +31,8 @@ _CHANGES = re.compile(
     r"(?:\s+from\s+[\d,]+)?\s+to\s+(?:only\s+)?(?P<number>[\d,]+)"
 )
 _TORN = re.compile(r"\b([qkxw])\s?T\s?([qkxw])\b")  # q^T k in the text of a PDF
+_ON_FORMULAS = frozenset({"sizes", "machines", "attention", "gradients", "norms", "positions"})
+_ON_FIGURES = _ON_FORMULAS | {"moments"}  # modules of solvers whose figures every number of the text may change
 _SEVERAL = re.compile(r"all that apply|select all|which of (?:the following|these)\b.{0,40}\bare\b", re.IGNORECASE)
 
 
@@ -74,24 +76,39 @@ def read_question(text: str) -> Reading:
     return _read(Question("", text, (0, len(text)), pieces=((0, len(text)),)))
 
 
-def _read_tree(question: Question) -> Iterator[Reading]:
-    """The readings of a question's leaves, and of the question where its text asks for more."""
+def _read_tree(
+    question: Question, setup: str = "", stem: str = "", before: dict[str, tuple[Wanted, ...]] | None = None
+) -> Iterator[Reading]:
+    """The readings of a question's leaves, and of the question where its text asks for more.
+
+    `stem` is the sentence of the set-up that the part goes on with, `before` what the parts before it ask.
+    """
     if not question.parts:
-        yield _read(question)
+        yield _read(question, setup, stem, before)
         return
+    whole = f"{setup}\n\n{question.text}"
     below: list[Reading] = []
     listings = ""
+    before = {} if before is None else before
+    stem = _stem(question.text)
     for part in question.parts:
-        below += _read_tree(replace(part, context=f"{part.context}{listings}"))
+        below += _read_tree(replace(part, context=f"{part.context}{listings}"), whole, stem, before)
         listings += (
             "".join(f"\n\n{match.group()}" for match in FENCED.finditer(part.text)) if "Test" not in part.label else ""
         )
     below = _inherited(below)
-    own = _read(question)
+    own = _read(question, setup)
     asked = {each.quantity for reading in below for each in reading.exercise.asked}
-    if own.understood and not asked & {each.quantity for each in own.exercise.asked} and not _is_task(below):
+    asks = own.understood and not asked & {each.quantity for each in own.exercise.asked}
+    if asks and not _is_task(below) and not (stem and find_asked(stem).wanted):
         yield own
     yield from below
+
+
+def _stem(text: str) -> str:
+    """The last sentence of a set-up, where it is not complete: "compute p when"."""
+    last = text[slice(*(list(sentences(text)) or [(0, 0)])[-1])].strip()
+    return "" if re.search(r"[.?!\])}]\W*$", last) else last
 
 
 def _inherited(readings: Sequence[Reading]) -> list[Reading]:
@@ -124,15 +141,25 @@ def _with_options(question: Question) -> Question:
     return replace(question, text=question.text[: found[0].start()], options=choices)
 
 
-def _read(question: Question) -> Reading:
+def _read(
+    question: Question, setup: str = "", stem: str = "", before: dict[str, tuple[Wanted, ...]] | None = None
+) -> Reading:
     question = _with_options(question)
     text, context = question.text[:LONGEST], question.context[-LONGEST:]
     if task := read_task(text, context):
         return _read_test(question, task)
-    asks = find_asked(text)
+    names = defined(f"{setup}\n{text}")
+    asks = find_asked(text, names, noun=bool(setup) or len(text) < 200)
+    if not asks.wanted and not asks.prose and stem:
+        joined = f"{stem} {text}"
+        if (led := find_asked(joined, names)).wanted:
+            question, text, asks = replace(question, text=joined, pieces=()), joined, led
     if not asks.wanted and not asks.prose and question.title:
         titled = find_asked(question.title)
         asks = replace(asks, wanted=tuple(replace(each, span=(0, 0), weight=0.9) for each in titled.wanted))
+    asks = _repeated(asks, before or {})
+    if before is not None:
+        before[""] = before[plain_label(question.label)[-1:]] = asks.wanted
     says = settled(text, context)
     givens = find_givens(text, context)
     whole = f"{text}\n{context}"
@@ -151,13 +178,55 @@ def _read(question: Question) -> Reading:
     )  # fmt: skip
     asked = _asked(question, asks, givens, exercise, says, options)
     findings = (*_unread(asks, asked), *assumed)
-    kept = tuple(each for each in asked if each.confidence >= THRESHOLD)
+    pieces = tuple(dict.fromkeys(_left_out(asks, givens, exercise, says, text, setup))) if asks.wanted else ()
+    if pieces:
+        findings = (*findings, Finding("left_out", {"pieces": ", ".join(f'"{each}"' for each in pieces[:6])}))
+    kept = () if pieces else tuple(each for each in asked if each.confidence >= THRESHOLD)
     confidence = max((each.confidence for each in asked), default=0.0)
     givens_kept = _without_projections(_with_blank_first(base, kept), kept)
     exercise = exercise.model_copy(update={"asked": kept, "givens": givens_kept})
     if not kept:
         findings = (*findings, Finding("not_understood", {"found": _found(asks, asked)}))
     return Reading(exercise, findings, bool(kept), confidence)
+
+
+def _repeated(asks: AskedFor, before: Mapping[str, tuple[Wanted, ...]]) -> AskedFor:
+    """A part that asks what another part asks, with other givens: "give (b) for d = 4096"."""
+    if asks.wanted or len(asks.again) != 1:
+        return asks
+    clause = asks.again[0]
+    part = re.search(r"\((\w{1,3})\)", clause.verb)
+    start = clause.span[0] + len(clause.plain) - len(clause.plain.lstrip())
+    spans = ((start, start + len(clause.verb) - clause.prefix),)
+    found = before.get(part[1].lower() if part else "", ())
+    return replace(asks, again=(), wanted=tuple(replace(each, clause=clause, spans=spans, span=spans[0]) for each in found))
+
+
+def _left_out(
+    asks: AskedFor, givens: Sequence[Given], exercise: Exercise, says: Settled, text: str, setup: str
+) -> Iterator[str]:
+    """What nothing accounts for, in the question and in the set-up of the question that it is a part of."""
+    modules = {quantities()[each.quantity]["module"] for each in asks.wanted}
+    figures, formulas = bool(modules & _ON_FIGURES), bool(modules & _ON_FORMULAS)
+    values = frozenset(str(given.value) for given in (*givens, *exercise.givens) if given.value is not None)
+    known = [span for each in asks.wanted for span in each.spans] + says.spans + spans_of((*givens, *exercise.givens))
+    known += [match.span() for match in (*RULE.finditer(text), *SHAPED.finditer(text))]
+    known += [(clause.span[0], clause.span[0] + len(clause.verb)) for clause in asks.again]
+    yield from left_out(asks, known, values, figures, formulas)
+    if setup.strip():
+        known = spans_of(find_givens(setup, text)) + settled(setup).spans
+        known += [match.span() for match in (*RULE.finditer(setup), *SHAPED.finditer(setup))]
+        asked = find_asked(setup)
+        known += [clause.span for clause in (*asked.unread, *asked.prose)]
+        yield from in_setup(asked.plain, known, values, figures, formulas)
+
+
+def spans_of(givens: Iterable[Given]) -> list[Span]:
+    """The spans of givens whose role is known, or that have no number."""
+    return [
+        each.span for each in givens
+        if each.span is not None and (each.role != "other" or each.value is None)
+    ]  # fmt: skip
 
 
 def _with_blank_first(givens: tuple[Given, ...], asked: Sequence[Asked]) -> tuple[Given, ...]:
@@ -209,7 +278,6 @@ def _asked(
 ) -> list[Asked]:
     """The questions of the record: those that are asked, and those asked again with other givens."""
     found: list[Asked] = []
-    certain = certainty(asks, (*givens, *exercise.givens), question, says)
     for wanted in _specific(asks.wanted):
         changed = tuple(
             _changed(given) for given in givens if given.of == "change" and _inside(given.span, wanted.clause.span)
@@ -218,7 +286,7 @@ def _asked(
             label=question.label, quantity=wanted.quantity, object=_written(wanted.object), row=_row(wanted, exercise),
             in_terms_of=wanted.in_terms_of, unit=_unit(wanted.unit), options=options if len(asks.wanted) == 1 else (),
             several=bool(_SEVERAL.search(question.text)), changes=changed, text=_words(question, wanted),
-            span=question.locate(wanted.clause.span), confidence=confidence(wanted, asks, exercise, question, certain),
+            span=question.locate(wanted.clause.span), confidence=round(wanted.weight * (0.3 if asks.experiments else 1.0), 3),
         )  # fmt: skip
         found += _apart(asked, givens)
     for clause in asks.again:
@@ -367,10 +435,20 @@ def _read_test(question: Question, task: Task) -> Reading:
 
 def _solved(exercise: Exercise, asked: Asked) -> Solved:
     """One question; what a solver cannot read is a refusal, so that the other questions of a sheet are answered."""
+    looked_at: set[str] = set()
+    token = LOOKED_AT.set(looked_at)
     try:
-        return solve_part(exercise, asked)
+        for finding in contradictory(exercise, asked):
+            return Solved(asked, refusal=finding)
+        found = solve_part(exercise, asked)
     except QkvError as error:
         return Solved(asked, refusal=Finding("misfit", {"what": asked.quantity.replace("_", " "), "why": str(error)}))
+    finally:
+        LOOKED_AT.reset(token)
+    if found.answer is not None:
+        for finding in (*unused(exercise, asked, looked_at), *unsettled(exercise, found.answer)):
+            return Solved(asked, refusal=finding)
+    return found
 
 
 def _chosen(part: Solved) -> Solved:
