@@ -175,6 +175,24 @@ def test_docx_and_pdf() -> None:
         read_document(b"%PDF-1.7 broken", name="broken.pdf")
 
 
+def test_formulas_of_docx_are_latex() -> None:
+    docx = pytest.importorskip("docx")
+    from docx.oxml import parse_xml
+
+    def row(*entries: int) -> str:
+        return f"<m:mr>{''.join(f'<m:e><m:r><m:t>{entry}</m:t></m:r></m:e>' for entry in entries)}</m:mr>"
+
+    made, data = docx.Document(), io.BytesIO()
+    inner = (
+        f"<m:sSub><m:e><m:r><m:t>W</m:t></m:r></m:e><m:sub>{row(2)}</m:sub></m:sSub><m:m>{row(1, 3)}{row(5, 7)}</m:m>"
+    )
+    namespace = "http://schemas.openxmlformats.org/officeDocument/2006/math"
+    made.add_paragraph("Let ")._p.append(parse_xml(f'<m:oMath xmlns:m="{namespace}">{inner}</m:oMath>'))
+    made.save(data)
+    text = read_document(data.getvalue(), name="a.docx").text
+    assert text == r"Let $W_{2}\begin{matrix}1 & 3 \\ 5 & 7\end{matrix}$"
+
+
 @pytest.mark.parametrize(
     ("package", "data", "name"), [("pypdf", b"%PDF-1.7", "a.pdf"), ("docx", b"PK\x03\x04word/", "a.docx")]
 )

@@ -89,6 +89,8 @@ def _rows(rows: list[list[Any]]) -> Any:
 
 def _bracketed(text: str, depth: int = _DEEPEST) -> Any:
     text = text.strip()
+    if whole := _TABLE["environment"].fullmatch(text):
+        return _environment(whole[1])
     if 0 < text.count(",") < MOST_ENTRIES and _TABLE["nested"].fullmatch(text):
         try:
             value = json.loads(re.sub(r"(?<=[\d.]),?\s*\]", "]", text.replace("(", "[").replace(")", "]")))
@@ -98,13 +100,11 @@ def _bracketed(text: str, depth: int = _DEEPEST) -> Any:
     if not depth or len(text) > _MOST_CHARACTERS or len(text) < 2 or text[0] + text[-1] not in ("()", "[]", "{}"):
         return None
     inner = _TABLE["noise"].sub(" ", text[1:-1]).strip().rstrip(",")
-    if whole := _TABLE["environment"].fullmatch(inner):
-        return _environment(whole[1])
     if inner.startswith(("[", "(", "{", r"\begin")):
-        written = [piece.strip() for piece in split_outside(inner, ",") if piece.strip()]
-        inside = [_TABLE["environment"].fullmatch(piece) for piece in written]
-        parts = [_environment(whole[1]) if whole else _bracketed(_TABLE["transposed"].sub("", piece), depth - 1)
-                 for whole, piece in zip(inside, written, strict=True)]  # fmt: skip
+        pieces = [_TABLE["transposed"].sub("", piece) for piece in split_outside(inner, ",") if piece.strip()]
+        parts = [_bracketed(piece, depth - 1) for piece in pieces]
+        if len(parts) == 1 and inner[0] == "\\":
+            return parts[0]
         return parts if len(_shape(parts) or ()) > 1 else None
     lines = [line for line in (inner.split(";") if text[0] == "[" else [inner]) if line.strip()]
     if len(lines) == 1 and "," not in inner:
