@@ -357,13 +357,15 @@ def _of_scores(exercise: Exercise, asked: Asked) -> Answer:
         found = exact.softmax(values, allowed)
     else:
         most = values.max(-1, keepdims=True)
-        below = exact.plus(most, exact.function("log", exact.total(exact.function("exp", exact.minus(values, most)))))
-        found = exact.minus(values, below) if name == "log_softmax" else exact.array(below[..., 0])
+        total = exact.plus(most, exact.function("log", exact.total(exact.function("exp", exact.minus(values, most)))))
+        found = exact.minus(values, total) if name == "log_softmax" else exact.array(total[..., 0])
     given = exercise.given("scores") or exercise.given("vector")
     texts = given.value if given and isinstance(given.value, list | tuple) and values.ndim == 1 else ()
-    plain = attending.scale_of(exercise, 1, name).plain and exercise.given("mask") is None
+    heat = None if exercise.said("scale") else exercise.given("temperature")
+    plain = (heat is not None or attending.scale_of(exercise, 1, name).plain) and exercise.given("mask") is None
     typed = plain and len(texts) == len(values) and any(isinstance(each, str) for each in texts)
-    inner = f"({', '.join(map(str, texts))})" if typed else expression(values)
+    below = "" if heat is None else f" / ({heat.value})"
+    inner = f"({', '.join(map(str, texts))}){below}" if typed else expression(values)
     text = {"softmax": "softmax({})", "log_softmax": "log(softmax({}))"}.get(name, "logsumexp({})").format(inner)
     shown = allowed.all() and values.size > 1 and (name != "logsumexp" or values.ndim == 1)
     return answered(found, exercise, [worked(name, text, values=found)] if shown else [])
