@@ -194,9 +194,7 @@ def test_torn_formulas_are_unread(torn: str) -> None:
 
 def test_flattened_formulas_are_rewritten_where_unique() -> None:
     printed = {"4": bank.named("decoding")}
-    found = counted(
-        "User\nsolve question 4\nClaude\nPart (f): cost\nO(bd2 + bnd)\nJustification: it is so.\n", DECODING
-    )
+    found = counted("User\nsolve question 4\nClaude\nPart (f): cost\nO(bd2 + bnd)\nJustification: it is so.\n", printed)
     assert found == {"f": ["O(bd^2 + bnd)"]}
     reply = "User\nsolve question 1\nClaude\nPart (b): variance\nSumming over all components:\nVar(q>k) = dσ4\n"
     assert counted(reply, SCALING) == {"b": ["Var(q^T k) = dσ^4"]}

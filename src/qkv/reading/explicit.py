@@ -18,7 +18,7 @@ from .questions import Place, Questions, pattern, phrases
 from .sections import Found, Section, Walk, answer_cell
 from .torn import balanced, is_fragment, is_torn, norm_over_lines
 from .units import Unit, units
-from .values import CLASS, GROUP, is_formula, listings, options, value_of
+from .values import CLASS, GROUP, has_other_names, is_formula, listings, options, value_of
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 MOST_QUOTED = 6_000  # characters of a section in words
@@ -110,7 +110,8 @@ def _claims(run: Sequence[Section]) -> list[Found]:
         found = [each for part in run for each in _words(part)]
         return [replace(found[0], text="\n".join(each.text for each in found), stop=found[-1].stop)] if found else []
     reader = {"pieces": _pieces, "proof": _proof}.get(section.place.kind, _single)
-    return [_with_stance(each, section) for each in reader(section)]
+    found = [_with_stance(each, section) for each in reader(section)]
+    return [replace(each, anchor="none") if has_other_names(each.text, section.place) else each for each in found]
 
 
 def _with_stance(found: Found, section: Section) -> Found:
@@ -144,7 +145,11 @@ def _blanks(run: Sequence[Section]) -> list[Found]:
 
 def _words(section: Section) -> list[Found]:
     """An explanation: everything under the label, with lines that were wrapped as one."""
-    own = _without_contrast([unit for unit in section.units if unit.kind != "code" and not is_fragment(unit.text)])
+    own = [unit for unit in section.units if unit.kind != "code" and not is_fragment(unit.text)]
+    if len(section.units) - len(own) > 2:
+        # Where formulas are torn, they also stand out of order: only the sentences tell.
+        own = [unit for unit in own if not is_formula(unit.text)]
+    own = _without_contrast(own)
     texts = [section.head, *(unit.text for unit in own)]
     prose = re.sub(r"(?<=[A-Za-z,’'”)-])\n(?=[a-z(“])", " ", "\n".join(texts).strip()[:MOST_QUOTED])
     prose = pattern("hint").sub(" ", prose)
@@ -362,6 +367,8 @@ def _alone(section: Section) -> Found | None:
     lines = _lines(section)
     found: dict[str, Found] = {}
     for at, unit in enumerate(lines):
+        if found and pattern("equivalently").match(unit.plain):
+            break  # the same in other words
         joined, text = _joined(lines, at, re.sub(phrases()["arrow"], "", unit.text))
         text = re.sub(phrases()["arrow"], "", text).strip()
         if section.place.kind in ("choice", "blank"):

@@ -128,3 +128,16 @@ def asked_in(prompt: str, place: Place) -> int:
     names = [name for name in form_phrases()["names"].get(place.asked.quantity, ()) if len(name) > 5]
     found = [re.search(rf"\b{name}\b", prompt, re.IGNORECASE) for name in names]
     return max((len(each.group()) for each in found if each), default=0)
+
+
+def has_other_names(text: str, place: Place) -> bool:
+    """Whether a growth class has names that the question does not have: it may confirm, but not be held against anybody.
+
+    "bnd" is a product of three names where each of them is the question's.
+    """
+    known = place.asked.in_terms_of
+    if not known or place.kind not in ("class", "pieces"):
+        return False
+    long = "|".join(re.escape(name) for name in sorted(known, key=len, reverse=True) if len(name) > 1)
+    text = re.sub(rf"\\[a-z]+|[A-Za-z]+\s*=|\b(?:max|min|log|O)\b{f'|{long}' if long else ''}", " ", text)
+    return not set(re.findall(r"[A-Za-z]", text)) <= set(known)
