@@ -111,3 +111,11 @@ def test_jacobian_and_softmax_backward():
 def test_formulas(object, text):  # noqa: A002
     found = solved("jacobian", object)
     assert compare(found.text, text, found.symbols)
+
+
+def test_derivations_of_scores_with_rational_weights_hold():
+    scores = ["ln 2", "ln 3", "ln 8"]
+    for found in (solved("jacobian", scores=scores), solved("gradient", "scores", scores=scores, upstream=[1, -2, 3])):
+        assert found.derivation.holds
+        assert "ln" not in found.text
+    assert solved("jacobian", scores=scores).value[0][0] == Fraction(2 * 11, 13**2)

@@ -31,7 +31,10 @@ def _probabilities(exercise: Exercise, asked: Asked) -> tuple[Array, str]:
             values = values[asked.row - index_base(exercise)]
         return values, expression(values)
     scores, allowed = given_scores(exercise, asked)
-    return exact.softmax(scores, allowed), f"softmax({expression(scores)})" if np.all(allowed) else ""
+    weights = exact.softmax(scores, allowed)
+    if exact.is_rational(weights):  # of scores such as log 2, which a derivation would show rounded
+        return weights, expression(weights)
+    return weights, f"softmax({expression(scores)})" if np.all(allowed) else ""
 
 
 @solver("jacobian")
