@@ -37,8 +37,8 @@ ORDER = [
     "theory",
     "documents",
     "exercises",
-    "problems",
-    "tutor",
+    "reading",
+    "grading",
     "lab",
     "cli",
 ]
@@ -53,8 +53,8 @@ WITHOUT_TORCH = {
     "render",
     "documents",
     "exercises",
-    "problems",
-    "tutor",
+    "reading",
+    "grading",
     "lab",
 }
 MAX_LINES = 800  # of code: without blank lines, comments and docstrings

@@ -1,1 +1,0 @@
-"""Attention to the best key alone."""

@@ -1,1 +1,0 @@
-"""One step of decoding: shapes, einsum strings, costs."""

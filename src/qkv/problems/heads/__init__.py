@@ -1,1 +1,0 @@
-"""Multi-head attention: reach, masks, cost, bottleneck."""

@@ -1,1 +1,0 @@
-"""Attention with kernels: similarity, feature map, linear form, costs."""

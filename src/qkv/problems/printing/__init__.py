@@ -1,1 +1,0 @@
-"""Solutions, sheets and exports of the bank."""

@@ -1,1 +1,0 @@
-"""Questions as they stand in an assignment or a chat: numbers, matrices, parts."""

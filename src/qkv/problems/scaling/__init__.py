@@ -1,1 +1,0 @@
-"""Mean and variance of a score, and what it is divided by."""
