@@ -27,6 +27,7 @@ _MARKS = (
     (re.compile(r"[“”]"), '"'),
     (re.compile(r"[’‘]"), "'"),
 )
+_FRACTION = re.compile(r"\\[dt]?frac\{((?:[^{}]|\{[^{}]*\})*)\}\{((?:[^{}]|\{[^{}]*\})*)\}")
 _LATE = r"Consider|Considering|How|What|Which|Derive|Compute|Find|Do|Can|Explore|Look|Think|Give|For"
 _ENDS = re.compile(
     rf"(?<=[\w)]\.)(?=(?:{_LATE})\b)|"
@@ -50,6 +51,7 @@ _SYMBOLS = re.compile(
     r"(?:(?:the|all|both|vectors?|matri(?:x|ces)|numbers?|values? of|attention|head|context|output|outputs)\s+)*"
     rf"(?P<symbols>{_SYMBOL_NAME}(?:\s*(?:,|,? and)\s*{_SYMBOL_NAME})*)(?![\w^(])"
 )
+_EQUATED = re.compile(r"(?<=[\w}])\s*=\s*[^,;?]*?(?=,|\s+and\s+[A-Za-z]\w*\s*=|\.\s*$|[;?]|\s+(?:where|with|for)\b|$)")
 _AGAIN = re.compile(
     r"(?:give|evaluate|compute|calculate|find|repeat) (?:\((?P<part>\w{1,3})\)|it|this|that|them|the same|your answer"
     r"|(?:this|the) (?:formula|expression|result))(?: again)? (?:for|with|when|if|at)\b|the same (?:for|with|if|when)\b"
@@ -67,6 +69,15 @@ _CLAUSE = re.compile(
 _LINKS = "of|at|for|over|from|to|on|in|by|under|with respect to|wrt|per|between"
 _ARTICLES = "the|these|those|a|an|its|given|following|all|one|each|this|that|your"
 _VERB = "Compute the "
+_RESULT = re.compile(
+    r"(?:compute the |(?:give|report|find|compute|state) (?:me )?)?(?:the )?(?:result(?:ing vector|ing matrix)?|answer|outcome)\W*$"
+    r"|what (?:comes out|is the (?:result|answer|outcome)|do you (?:get|obtain)|should (?:it|the (?:right |correct )?(?:answer|result)) be)"
+    r"|apply it to\b|normali[sz]e \w+ with\b",
+    re.IGNORECASE,
+)
+_OPERATIONS = frozenset(
+    {"softmax", "log_softmax", "logsumexp", "layer_norm", "rms_norm", "batch_norm", "group_norm", "rotary", "sinusoidal"}
+)
 _ITSELF = re.compile(r"\b(?:it|this|them|that|these)\b(?!\s+\w+\s+(?:is|are|has)\b)", re.IGNORECASE)
 _ORDINALS = {
     name: place for place, name in enumerate(("first", "second", "third", "fourth", "fifth", "sixth", "seventh"), 1)
@@ -157,7 +168,6 @@ class Table:
     ignored: re.Pattern[str]
     words: re.Pattern[str]
     experiments: re.Pattern[str]
-    complications: re.Pattern[str]
 
 
 @dataclass(frozen=True)
@@ -206,6 +216,8 @@ def plain(text: str) -> str:
     'Find  Q  for a dot product now'
     """
     text = _BLANKED.sub(lambda match: re.sub(r"[^\n]", "\0", match.group()), text)
+    for _ in range(2):
+        text = _FRACTION.sub(lambda found: f"{'(':>{found.start(1) - found.start()}}{found[1]})/{found[2]} ", text)
     for pattern, sign in _MARKS:
         text = pattern.sub(lambda match, sign=sign: sign.ljust(len(match.group())), text)
     return re.sub(r"(?<=[ _^])\{([^{}]*)\}", r" \1 ", text)
@@ -226,22 +238,25 @@ def pattern(text: str, words: dict[str, str]) -> re.Pattern[str]:
 
 
 @cache
+def data() -> dict[str, Any]:
+    """The content of phrases.toml."""
+    return tomllib.loads(files("qkv.exercises.sheets").joinpath("phrases.toml").read_text(encoding="utf-8"))
+
+
+@cache
 def table() -> Table:
     """The table of phrases."""
-    data = tomllib.loads(files("qkv.exercises.sheets").joinpath("phrases.toml").read_text(encoding="utf-8"))
-    words = data["words"]
-
-    phrases = tuple(Phrase(each, words) for each in data["phrase"])
-    asks, prose = data["asks"], data["prose"]
+    words = data()["words"]
+    phrases = tuple(Phrase(each, words) for each in data()["phrase"])
+    asks, prose = data()["asks"], data()["prose"]
     return Table(
         phrases,
         pattern(rf"(?:{asks['verbs']})\b", {}),
         pattern(rf"(?:{asks['wh']})\b", {}),
         pattern(rf"\b(?:{asks['stops']})\b", {}),
-        pattern("|".join(data["ignored"]["patterns"]), words),
+        pattern("|".join(data()["ignored"]["patterns"]), words),
         pattern(prose["words"], words),
         pattern(prose["experiments"], words),
-        pattern(rf"\b(?:{'|'.join(data['complications']['patterns'])})\b", words),
     )
 
 
@@ -293,6 +308,8 @@ def find_asked(text: str, names: Mapping[str, str] | None = None, noun: bool = F
                 for each in found:
                     if not any(_same(each, other) for other in wanted):
                         wanted.append(each)
+            elif _RESULT.match(words) and (meant := _operation(shown, sentence, text)):
+                wanted += [replace(each, clause=clause, spans=(*each.spans, clause.span), row="") for each in meant]
             elif _ITSELF.search(words[:60]) and (meant := _matches(_whole(shown, before), shown, text, anywhere=True)):
                 prose = [each for each in prose if each.sentence != before]
                 wanted += [Wanted(each.quantity, clause.span, clause, each.object, weight=0.9) for each in meant[:1]]
@@ -308,6 +325,14 @@ def _whole(shown: str, sentence: Span) -> Clause:
     return Clause(sentence, sentence, words, len(words), "")
 
 
+def _operation(shown: str, sentence: Span, text: str) -> list[Wanted]:
+    """The one operation that the sentences before a question state: "LayerNorm is applied to x. Result?"."""
+    before = [each for each in sentences(shown) if each[0] <= sentence[0]]
+    found = [wanted for each in before for wanted in _matches(_whole(shown, each), shown, text, anywhere=True)]
+    found = [each for each in found if each.quantity in _OPERATIONS]
+    return found[:1] if len({each.quantity for each in found}) == 1 else []
+
+
 def _noun(shown: str) -> Iterator[Clause]:
     """A text without a verb that asks, as one clause: "attention weights", "FLOPs for the four projections"."""
     first = next(sentences(shown), (0, 0))
@@ -318,7 +343,7 @@ def _noun(shown: str) -> Iterator[Clause]:
 
 def _by_symbol(clause: Clause, names: Mapping[str, str]) -> Iterator[Wanted]:
     """What a clause asks for by symbols that the text defines: "find S_2 and o_2"."""
-    match = _SYMBOLS.match(clause.plain)
+    match = _SYMBOLS.match(_EQUATED.sub(lambda found: " " * len(found.group()), clause.plain))
     if not match:
         return
     found = [each for each in re.split(r"\s*,\s*(?:and\s+)?|\s+and\s+", match["symbols"].strip()) if each]

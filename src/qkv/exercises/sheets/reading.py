@@ -13,12 +13,13 @@ from ...errors import QkvError
 from ..findings import Finding
 from ..record import LOOKED_AT, Asked, Definition, Exercise, Given, Option, Span, Structure, plain_label, shape_of
 from ..solving import Answer, Solution, Solved, quantities, solve_part
-from .asked import AskedFor, Clause, Wanted, find_asked, row_number, sentences
+from .asked import AskedFor, Clause, Wanted, find_asked, row_number
 from .conventions import Settled, settled
 from .coverage import contradictory, defined, in_setup, left_out, unsettled, unused
 from .givens import find_definitions, find_givens
+from .parts import stem_of, with_parts
 from .splitting import Choice, Question, split
-from .stated import RULE, SHAPED, centred, rules_of_thumb, shapes, torn_sizes, unnamed_numbers, with_usual_letters
+from .stated import RULE, SHAPED, by_words, centred, rules_of_thumb, shapes, torn_sizes, unnamed_numbers, upstream, with_usual_letters
 from .tasks import FENCED, Task, read_task
 
 THRESHOLD = 0.6  # tuned on tests/exercises/sheets/own
@@ -30,6 +31,8 @@ _CHANGES = re.compile(
     r"(?:dropped|reduced|increased|raised|cut|changed|lowered|extended|set|grew|grows|switched|shrank)"
     r"(?:\s+from\s+[\d,]+)?\s+to\s+(?:only\s+)?(?P<number>[\d,]+)"
 )
+_LATEX = re.compile(r"\\begin\{(?:enumerate|itemize|exercise|tabular|document|question)|\\(?:item|section|question|part)\b")
+_NUMBERED = re.compile(r"\b(?:exercise|question|problem|task)\s+\d", re.IGNORECASE)
 _TORN = re.compile(r"\b([qkxw])\s?T\s?([qkxw])\b")  # q^T k in the text of a PDF
 _ON_FORMULAS = frozenset({"sizes", "machines", "attention", "gradients", "norms", "positions"})
 _ON_FIGURES = _ON_FORMULAS | {"moments"}  # modules of solvers whose figures every number of the text may change
@@ -59,8 +62,15 @@ def read_sheet(source: str | Path) -> list[Reading]:
     Returns:
         A reading for each question without parts and each part, in the order of the sheet.
     """
-    document = read_document(source) if isinstance(source, Path) else read_document(source, name="text.md")
-    return [reading for question in split(document) for reading in _read_tree(question)]
+    if isinstance(source, Path):
+        questions = split(read_document(source))
+    else:
+        document = read_document(source, name="text.tex" if _LATEX.search(source) else "text.md")
+        questions = split(document)
+        whole = with_parts(Question("", document.text, (0, len(document.text)), pieces=((0, len(document.text)),)))
+        if len(questions) > 1 and whole.parts and len(whole.text) > 20 and not _NUMBERED.search(document.text[1:]):
+            questions = [whole]
+    return [reading for question in questions for reading in _read_tree(question)]
 
 
 def read_question(text: str) -> Reading:
@@ -83,6 +93,7 @@ def _read_tree(
 
     `stem` is the sentence of the set-up that the part goes on with, `before` what the parts before it ask.
     """
+    question = with_parts(question, defined(f"{setup}\n{question.text}"))
     if not question.parts:
         yield _read(question, setup, stem, before)
         return
@@ -90,7 +101,7 @@ def _read_tree(
     below: list[Reading] = []
     listings = ""
     before = {} if before is None else before
-    stem = _stem(question.text)
+    stem = stem_of(question.text)
     for part in question.parts:
         below += _read_tree(replace(part, context=f"{part.context}{listings}"), whole, stem, before)
         listings += (
@@ -103,12 +114,6 @@ def _read_tree(
     if asks and not _is_task(below) and not (stem and find_asked(stem).wanted):
         yield own
     yield from below
-
-
-def _stem(text: str) -> str:
-    """The last sentence of a set-up, where it is not complete: "compute p when"."""
-    last = text[slice(*(list(sentences(text)) or [(0, 0)])[-1])].strip()
-    return "" if re.search(r"[.?!\])}]\W*$", last) else last
 
 
 def _inherited(readings: Sequence[Reading]) -> list[Reading]:
@@ -161,9 +166,9 @@ def _read(
     if before is not None:
         before[""] = before[plain_label(question.label)[-1:]] = asks.wanted
     says = settled(text, context)
-    givens = find_givens(text, context)
     whole = f"{text}\n{context}"
-    more = (*torn_sizes(givens, whole), *shapes(givens, whole), *unnamed_numbers(asks, givens, text))
+    givens = by_words(find_givens(text, context), whole)
+    more = (*upstream(text), *upstream(context), *torn_sizes(givens, whole), *shapes(givens, whole), *unnamed_numbers(asks, givens, text))
     if any(given.role == "degree" for given in more):
         says.structure.setdefault("similarity", "polynomial")
     sized = any(quantities()[each.quantity]["module"] in ("sizes", "machines") for each in asks.wanted)
@@ -214,7 +219,8 @@ def _left_out(
     known += [(clause.span[0], clause.span[0] + len(clause.verb)) for clause in asks.again]
     yield from left_out(asks, known, values, figures, formulas)
     if setup.strip():
-        known = spans_of(find_givens(setup, text)) + settled(setup).spans
+        whole = f"{setup}\n{text}"
+        known = spans_of((*by_words(find_givens(setup, text), whole), *upstream(setup))) + settled(setup).spans
         known += [match.span() for match in (*RULE.finditer(setup), *SHAPED.finditer(setup))]
         asked = find_asked(setup)
         known += [clause.span for clause in (*asked.unread, *asked.prose)]

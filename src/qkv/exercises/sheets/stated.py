@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from ..findings import Finding
 from ..record import Definition, Given, shape_of
-from .arrays import read_array
-from .asked import AskedFor
+from .literals import array_at, read_array
+from .asked import AskedFor, data
 
 _LETTERS = {"n": "length", "T": "length", "b": "batch", "B": "batch", "d": "width", "d_h": "head_width"}
 _SIZE = r"(?:[A-Za-z]\w{0,8}|\d+)"
@@ -23,6 +23,9 @@ _LITERAL = re.compile(
     r"(?:\b(?P<name>quer(?:y|ies)|keys?|values?|tokens|embeddings|scores|logits)\s*(?:(?:are|is|:|=|of)\s*)?)?\$?"
     r"(?P<array>\[\[[-\d.,\s\[\]]+\]\]|[\[(]-?[\d.]+(?:\s*,\s*-?[\d.]+)+[\])])\$?",
     re.IGNORECASE,
+)
+_UPSTREAM = re.compile(
+    r"(?:\\frac\{)?(?:\\partial|∂|d)\s*(?:\\mathcal\{L\}|L|ℓ)\s*(?:\}\{|/)\s*(?:\\partial|∂|d)\s*(?P<of>[A-Za-z])\}?\s*\$?\s*=\s*"
 )
 _NAMED = {"query": "quer", "key": "keys?", "value": "values?", "tokens": "tokens|embeddings", "scores": "scores|logits"}
 _NORMS = frozenset({"layer_norm", "rms_norm", "batch_norm", "group_norm"})
@@ -44,6 +47,25 @@ def with_usual_letters(givens: Sequence[Given]) -> list[Given]:
         found.append(given.model_copy(update={"role": role}) if free else given)
         roles |= {role} if free else set()
     return found
+
+
+def by_words(givens: Sequence[Given], text: str) -> list[Given]:
+    """Givens without a role, by the words of the text that say what their letter stands for."""
+    found: list[Given] = []
+    for given in givens:
+        rows = [row for row in data()["letter"] if given.role in ("other", "vector") and re.fullmatch(row["symbol"], given.symbol)]
+        role = next((row["role"] for row in rows if re.search(row["words"], text, re.IGNORECASE | re.DOTALL)), "")
+        taken = role and any(each.role == role for each in givens)
+        found.append(given.model_copy(update={"role": role}) if role and not taken else given)
+    return found
+
+
+def upstream(text: str) -> Iterator[Given]:
+    """The gradient that arrives from above: "dL/dO = [[1, 0], [0, 1]]"."""
+    for match in _UPSTREAM.finditer(text):
+        value = array_at(text, match.end())
+        if value is not None and isinstance(value[0], list):
+            yield Given(symbol=f"d{match['of']}", role="upstream", value=value[0], of=match["of"], span=(match.start(), value[1]))
 
 
 def torn_sizes(givens: Sequence[Given], text: str) -> Iterator[Given]:

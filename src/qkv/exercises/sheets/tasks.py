@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from ..record import Given
 from .arrays import Call, Interpreted, interpret
-from .asked import find_asked
+from .asked import data, find_asked
 
 FENCED = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 _RADIUS = re.compile(
@@ -32,11 +29,6 @@ class Task:
     understood: bool = True
 
 
-@cache
-def _data() -> dict[str, Any]:
-    return tomllib.loads(files("qkv.exercises.sheets").joinpath("phrases.toml").read_text(encoding="utf-8"))
-
-
 def read_task(text: str, context: str) -> Task | None:
     """The test that the code of a text prints; None where the text is no such test, or the function is not known."""
     code = "\n".join(match[1] for match in FENCED.finditer(text))
@@ -48,7 +40,7 @@ def read_task(text: str, context: str) -> Task | None:
         return None
     call = printed[0]
     short = call.function.split(".")[-1]
-    entry = next((each for each in _data()["function"] if re.fullmatch(each["name"], short, re.IGNORECASE)), {})
+    entry = next((each for each in data()["function"] if re.fullmatch(each["name"], short, re.IGNORECASE)), {})
     quantity = entry.get("quantity") or _from_words(context)
     if not quantity:
         return None
@@ -124,7 +116,7 @@ def _innermost(value: Any) -> Any:
 def _role(name: str, quantity: str, entry: dict[str, Any]) -> str:
     if name in entry.get("names", {}):
         return entry["names"][name]
-    for role, pattern in _data()["parameters"].items():
+    for role, pattern in data()["parameters"].items():
         if re.fullmatch(pattern, name):
             if role != "input":
                 return role
@@ -150,7 +142,7 @@ def _described(context: str) -> list[str]:
     """The roles of a task's arguments in the order in which its text describes them."""
     for sentence in re.findall(r"\bgiven\b([^.]*)", FENCED.sub("", context), re.IGNORECASE):
         found: dict[int, list[str]] = {}
-        for each in _data()["described"]:
+        for each in data()["described"]:
             match = re.search(each["when"].replace(" ", r"\s*"), sentence, re.IGNORECASE)
             if match and not {role for roles in found.values() for role in roles} & set(each["roles"]):
                 found[match.start()] = each["roles"]
