@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ..errors import OptionError, complaint
 
 SCHEMA_VERSION = 1
+_DOTTED = re.compile(r"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){64}""")
 
 # fmt: off
 Role: TypeAlias = Literal[
@@ -250,7 +251,7 @@ class Exercise(_Record):
         """The exercise that a JSON or TOML text holds."""
         try:
             # A name of thousands of dotted parts would take tomllib minutes and gigabytes; no field has any.
-            if suffix == ".toml" and re.search(r"(?:[\w\"'-]+\s*\.\s*){16}", text):
+            if suffix == ".toml" and _DOTTED.search(text):
                 raise ValueError("a name with many dots")
             plain = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
         except (ValueError, RecursionError) as error:
