@@ -10,7 +10,7 @@ from typing import Any
 
 from .ledger import ROOT
 
-FOLDERS = ("tests/tutor/transcripts", "tests/tutor/second")
+FOLDERS = ("tests/grading/first", "tests/grading/second")
 NAMES = (("User", "Assistant"), ("Student", "Tutor"), ("Ines", "Tutor"), ("Ada", "Bo"), ("用户", "助手"), ("Q", "A"))
 FORMS = (
     "**{}:** {}", "**{}**: {}", "{}: {}", "### {}\n\n{}", "> **{}:** {}", "[{}]: {}", "{} said:\n{}", "[10:42] {}: {}",
@@ -53,7 +53,7 @@ LEAVES = (
 def whole_ones() -> tuple[bytes, ...]:
     """The conversations of the tests, and the sample."""
     files = [file for folder in FOLDERS for file in sorted((ROOT / folder).iterdir()) if file.suffix != ".toml"]
-    return tuple(file.read_bytes() for file in [*files, ROOT / "src/qkv/tutor/sample.md"])
+    return tuple(file.read_bytes() for file in [*files, ROOT / "src/qkv/grading/sample.md"])
 
 
 def marked(chance: random.Random) -> str:

@@ -1,4 +1,4 @@
-"""Transcripts as texts and files: conversations, or one error that says what is wrong with them, at once."""
+"""Chats as texts and files: turns, or one error that says what is wrong with them, at once."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from qkv.errors import OptionError
-from qkv.tutor import Ledger, Transcript, grade, read, read_all
-from qkv.tutor.transcript import LONGEST_TURN
+from qkv.grading import GradeReport, grade
+from qkv.reading import Chat, read_chat
 
 from .campaign import Batch, Campaign
 from .chats import PIECES, damaged, deep, exported, flipped, heaped, marked, unmarked, whole_ones
 from .trials import Trial, gathered, try_all
 
 SECONDS = 4.0  # for conversations that are graded too
-CHOICES = (0, 1, 2, -1, 10**400, "1", "٣", "9" * 5000, "", "t", "\ud800", 1.5, True)
 LONGEST_WORDS = 2000  # of an error
 
 
@@ -40,10 +39,6 @@ def drawn(chance: random.Random, pool: list[Any]) -> Trial:
         return Trial("text", heaped(chance))
     if at < 0.097:
         return Trial("text", deep(chance))
-    if at < 0.11:
-        return Trial(
-            "choice", (small(chance), chance.choice((0, 1, 2, -1, "1", "٣", "9" * 5000, "", "t", chance.random())))
-        )
     known = [text for text in chance.choices(pool, k=3) if isinstance(text, str) and len(text) < 3000] if pool else []
     if known and at < 0.45:
         return Trial("text", damaged(chance, chance.choice(known)))
@@ -63,39 +58,31 @@ def kept(trial: Trial, folder: Path) -> bool:
         if trial.kind == "file":
             path = folder / "chat"
             path.write_bytes(trial.given)
-            found = read_all(path)
-        elif trial.kind == "choice":
-            text, conversation = trial.given
-            found = (read(text, conversation),)
+            found = read_chat(path)
         else:
-            found = read_all(trial.given)
+            found = read_chat(trial.given.encode("utf-8", "replace"), name="chat")
     except OptionError as refused:
         words = str(refused)
     else:
-        for transcript in found:
-            check(transcript)
-        assert found
+        check(found)
         if trial.kind == "grade":
-            graded = grade(found[0])
-            assert isinstance(graded, Ledger)
+            assert isinstance(grade(found), GradeReport)
         return True
-    assert words.startswith(("transcript: got", "conversation: got")), words
+    assert words.startswith(("chat: got", "file: got")), words
     assert len(words) < LONGEST_WORDS, words
     words.encode()
     return False
 
 
-def check(transcript: Transcript) -> None:
+def check(chat: Chat) -> None:
     """Turns that are numbered and say something that can be printed and saved."""
-    assert transcript.turns
-    for place, turn in enumerate(transcript.turns, 1):
+    assert chat.turns
+    for place, turn in enumerate(chat.turns):
         assert turn.index == place
-        assert turn.speaker in ("student", "tutor")
+        assert turn.speaker in ("student", "tutor", "note", "unknown")
         assert turn.text.strip()
-        assert len(turn.text) <= LONGEST_TURN
-        (turn.text + turn.name).encode()
-    assert all(note and "\n" not in note for note in transcript.notes)
-    "".join((transcript.title, transcript.preamble, transcript.format, *transcript.notes)).encode()
+        (turn.text + turn.name + turn.time).encode()
+    "".join((chat.name, chat.kind, *(finding.words() for finding in chat.findings))).encode()
 
 
 def run(seed: int, count: int) -> Batch:
@@ -103,11 +90,13 @@ def run(seed: int, count: int) -> Batch:
     in_memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=in_memory if in_memory.is_dir() else None) as name:
         folder = Path(name)
-        return try_all(seed, count, drawn, lambda trial: kept(trial, folder), ("tutor",), SECONDS, untraced=("grade",))
+        return try_all(
+            seed, count, drawn, lambda trial: kept(trial, folder), ("reading",), SECONDS, untraced=("grade",)
+        )
 
 
 CAMPAIGN = Campaign(
-    about="read returns numbered, printable turns or an error that names the transcript; grade a ledger",
+    about="read_chat returns numbered, printable turns or an error that names the chat; grade a report",
     unit="transcripts",
     goal=1_000_000,
     batch=20_000,

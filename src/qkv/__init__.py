@@ -36,8 +36,10 @@ _SUBMODULES = (
     "compat",
     "cost",
     "errors",
+    "exercises",
     "features",
     "figures",
+    "grading",
     "hf",
     "lab",
     "masks",
@@ -45,13 +47,12 @@ _SUBMODULES = (
     "nn",
     "ops",
     "parallel",
-    "problems",
     "profiling",
+    "reading",
     "render",
     "similarity",
     "testing",
     "theory",
-    "tutor",
 )
 
 __all__ = ["__version__", *_MODULE_OF_NAME, *_SUBMODULES]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -63,8 +64,10 @@ if TYPE_CHECKING:
         compat,
         cost,
         errors,
+        exercises,
         features,
         figures,
+        grading,
         hf,
         lab,
         masks,
@@ -72,13 +75,12 @@ if TYPE_CHECKING:
         nn,
         ops,
         parallel,
-        problems,
         profiling,
+        reading,
         render,
         similarity,
         testing,
         theory,
-        tutor,
     )
     from .backends.dispatch import Choice
     from .cache import KVCache, LinearState

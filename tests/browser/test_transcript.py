@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from qkv import tutor
+from qkv.grading import grade
+from qkv.reading import read_chat
 
 pytestmark = pytest.mark.slow
 
-CHAT = Path(__file__).parents[1] / "tutor" / "transcripts" / "02-scaling-plain.txt"
+CHAT = Path(__file__).parents[1] / "grading" / "first" / "09-by-hand-boxed.md"
 
 
 def test_a_file_is_graded_as_the_library_does(opened, ready):
@@ -21,13 +22,14 @@ def test_a_file_is_graded_as_the_library_does(opened, ready):
     page.wait_for_function("before => document.getElementById('view').dataset.computed !== before", arg=before)
     ready(page)
     assert page.locator("#f-source").input_value() == "own"
-    ledger = tutor.grade(tutor.read(CHAT))
+    report = grade(read_chat(CHAT))
     rows = page.locator(".ledger tbody tr")
-    assert rows.count() == len(ledger.rows)
-    for row, graded in zip(rows.all(), ledger.rows, strict=True):
+    assert rows.count() == len(report.rows)
+    for row, graded in zip(rows.all(), report.rows, strict=True):
         expect(row).to_contain_text(graded.status)
-        assert row.locator("data").first.get_attribute("value") == str(graded.first_right_turn or "")
-    assert page.locator(".claim").count() == sum(len(row.claims) for row in ledger.rows)
+        if graded.first_right is not None:
+            assert row.locator("data").first.get_attribute("value") == str(graded.first_right + 1)
+    assert page.locator(".claim").count() == sum(len(row.claims) for row in report.rows)
 
 
 def test_marks_lead_to_verdicts_and_back_by_pointer_and_keys(opened):
@@ -35,13 +37,13 @@ def test_marks_lead_to_verdicts_and_back_by_pointer_and_keys(opened):
     address = page.url
     mark = page.locator(".words mark a").first
     mark.click()
-    assert page.evaluate("document.activeElement.id") == "claim-1-1-1"
+    assert page.evaluate("document.activeElement.id") == "claim-1-1"
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "turn-0-2"
+    assert page.evaluate("document.activeElement.id") == "turn-3"
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "claim-1-1-1"
+    assert page.evaluate("document.activeElement.id") == "claim-1-1"
     assert page.url == address
 
 

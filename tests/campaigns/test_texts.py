@@ -58,8 +58,8 @@ def test_a_span_outside_the_text_is_a_finding(monkeypatch):
 
 
 def test_a_turn_that_cannot_be_saved_is_a_finding(monkeypatch):
-    turn = qkv.tutor.Turn(1, "tutor", "\ud800")
-    monkeypatch.setattr(transcripts, "read_all", lambda source: (qkv.tutor.Transcript((turn,)),))
+    turn = qkv.reading.Turn(0, "tutor", "\ud800")
+    monkeypatch.setattr(transcripts, "read_chat", lambda *source, **named: qkv.reading.Chat("", "plain", (turn,)))
     with pytest.raises(AssertionError, match="UnicodeEncodeError"):
         transcripts.run(0, 50)
 

@@ -9,12 +9,13 @@ import pytest
 
 from qkv import errors
 from qkv.cli import app
-from qkv.problems.by_hand.given import LARGEST, given, read_matrix
+from qkv.exercises import Asked, Exercise, Given, solve
+from qkv.exercises.values import MOST
 from tests.helpers.cli_calls import called
 
 COMMANDS = sorted(command.callback.__name__ for command in app.registered_commands)
 # What else a command needs before it looks at a file, and the option that names one.
-READS = {"grade": ("grade",), "solve": ("solve", "--given"), "generate": ("generate", "-p", "x")}
+READS = {"grade": ("grade",), "solve": ("solve", "--sheet"), "generate": ("generate", "-p", "x")}
 WRITES = {
     "solve": ("solve", "--to", "{}/out.md"),
     "prove": ("prove", "scores", "--quick", "--report", "{}/out.html"),
@@ -41,7 +42,20 @@ def shows_where(*words):
 def test_row_51_all_commands_are_here():
     assert (
         sorted(
-            ["tour", "solve", "check", "practice", "grade", "evaluate", "plan", "calibrate", "prove", "generate", "lab"]
+            [
+                "tour",
+                "solve",
+                "check",
+                "count",
+                "practice",
+                "grade",
+                "evaluate",
+                "plan",
+                "calibrate",
+                "prove",
+                "generate",
+                "lab",
+            ]
         )
         == COMMANDS
     )
@@ -120,24 +134,25 @@ def test_row_51_a_fault_of_our_own_is_one_line_and_debug_shows_where(monkeypatch
 ROWS = 10**6
 
 
-def test_row_52_a_worksheet_with_a_million_keys():
-    rows = [[1, 0]] * ROWS
-    for matrices in ({"q": [[1, 0]], "k": rows, "v": rows}, {"x": rows, "wq": [[1]], "wk": [[1]], "wv": [[1]]}):
-        with pytest.raises(errors.QkvError) as caught:
-            given(**matrices)
-        assert isinstance(caught.value, ValueError)
-        assert f"at most {LARGEST}" in str(caught.value)
-    with pytest.raises(errors.QkvError, match="at most"):
-        read_matrix("1 0; " * ROWS)
+def test_row_52_an_exercise_with_a_million_keys():
+    rows = [[1, 0, 0]] * ROWS
+    matrices = {"query": rows[:1], "key": rows, "value": rows}
+    givens = [Given(symbol=role[0], role=role, value=value) for role, value in matrices.items()]
+    (part,) = solve(Exercise(givens=givens, asked=[Asked(quantity="output")])).parts
+    assert part.answer is None
+    assert f"at most {MOST}" in part.refusal.words()
 
 
 @pytest.mark.slow
 def test_row_52_the_command_states_the_cap(tmp_path):
     file = tmp_path / "large.json"
-    rows = [[1, 0]] * 10**5
-    file.write_text(json.dumps({"q": [[1, 0]], "k": rows, "v": rows}))
-    assert f"at most {LARGEST}" in one_line(called("solve", "--given", str(file)), 1, 2)
-    assert "at most" in one_line(called("solve", "--q", "1 0", "--k", "1 0; " * 10**5, "--v", "1"), 1, 2)
+    rows = [[1, 0, 0]] * ROWS
+    givens = [{"symbol": "q", "role": "query", "value": rows[:1]}, {"symbol": "K", "role": "key", "value": rows},
+              {"symbol": "V", "role": "value", "value": rows}]  # fmt: skip
+    file.write_text(json.dumps({"givens": givens, "asked": [{"quantity": "output"}]}))
+    done = called("solve", str(file))
+    assert done.returncode in (1, 2)
+    assert "at most" in done.stdout + done.stderr
     many = one_line(called("solve", "by-hand", "--copies", str(ROWS), "--out", str(tmp_path / "out")), 1, 2)
     assert "at most" in many or "from 1 to" in many, many
     assert not (tmp_path / "out").exists()

@@ -9,18 +9,18 @@ import zipfile
 import pytest
 
 from qkv.errors import QkvError
+from qkv.exercises.bank import named
+from qkv.exercises.exports import export
+from qkv.grading import grade
+from qkv.grading.report import documents, insights
 from qkv.maths import parse
-from qkv.problems.printing import to_prairielearn
-from qkv.problems.printing.to_moodle import moodle
-from qkv.problems.printing.to_qti import qti
+from qkv.reading import read_chat
 from qkv.render import document as d
 from qkv.render.saving import save
 from qkv.render.to_html import html
 from qkv.render.to_latex import latex
 from qkv.render.to_typst import compiled, markup, pdf
-from qkv.tutor import grade, insights
-from qkv.tutor.transcript import read_text
-from tests.helpers import toy_problem
+from tests.helpers import toy_family
 
 STRING = re.compile(r'"(?:\\.|[^"\\])*"')  # of typst
 SECRET = "a secret"
@@ -73,10 +73,11 @@ def test_typst_is_given_strings_and_no_commands(folder, text):
 def test_a_chat_full_of_commands_becomes_a_plain_report(folder):
     """From the transcript to the file, by every writer."""
     hostile = " ".join((*TYPST, MARKUP, r"\input{secret.txt} \write18{id}"))
-    ledger = grade(
-        read_text(f"Student: (a) What is E[q^T k]? {hostile}\n\nTutor: d mu^2 {hostile}\n\nStudent: {hostile}")[0]
-    )
-    document = d.Document(hostile, (*insights(ledger).blocks, *everywhere(hostile).blocks))
+    said = f"Answer (a): d mu^2 {hostile}\n\nAnswer (b): 7\n\n{hostile}"
+    chat = read_chat(f"Student: Solve problem 1. {hostile}\n\nTutor: {said}\n\nStudent: {hostile}")
+    reports = [grade(chat, {"1": named("scaling")})]
+    blocks = (*insights(reports).blocks, *documents(reports).blocks, *documents(2 * reports).blocks)
+    document = d.Document(hostile, (*blocks, *everywhere(hostile).blocks))
     for ending in ("html", "md", "tex", "pdf", "ipynb"):
         for path in save(document, folder / f"report.{ending}"):
             assert SECRET.encode() not in path.read_bytes()
@@ -100,25 +101,27 @@ def test_mathematics_has_no_markup_in_it(text):
         parse(text, {"x": "scalar"})
 
 
-def hostile_problem():
-    problem = toy_problem.make()
-    return problem.__class__(**{**vars(problem), "title": MARKUP})
-
-
 def test_exports_have_no_entities_and_no_untrusted_markup():
     """A title that looks like XML adds no element and no document type."""
-    problem = hostile_problem()
-    package = zipfile.ZipFile(io.BytesIO(qti([problem])))
-    for data in (moodle([problem]), *(package.read(name) for name in package.namelist())):
-        assert b"<!DOCTYPE" not in data
-        assert b"<!ENTITY" not in data
-        assert not [each for each in Xml.fromstring(data).iter() if each.tag.rpartition("}")[2] in ("script", "img")]
-    assert all(not name.startswith("/") and ".." not in name for name in package.namelist())
+    exercise = toy_family.make().model_copy(update={"title": MARKUP})
+    for form in ("moodle", "qti"):
+        for name, data in export([exercise], form).items():
+            files = {name: data}
+            if data.startswith(b"PK"):
+                package = zipfile.ZipFile(io.BytesIO(data))
+                files = {each: package.read(each) for each in package.namelist()}
+            for each, held in files.items():
+                assert not each.startswith("/")
+                assert ".." not in each
+                assert b"<!DOCTYPE" not in held
+                assert b"<!ENTITY" not in held
+                elements = [element.tag.rpartition("}")[2] for element in Xml.fromstring(held).iter()]
+                assert not {"script", "img"} & set(elements)
 
 
 def test_code_for_another_grader_has_no_untrusted_text():
-    problem = toy_problem.make()
-    named = problem.__class__(**{**vars(problem), "name": 'x"\nimport os; os.system("id")\n#'})
-    source = next(data for name, data in to_prairielearn.prairielearn([named]).items() if name.endswith("server.py"))
-    assert b"\nimport os" not in source
-    assert source.count(b"\nNAME = ") == 1
+    exercise = toy_family.make().model_copy(update={"name": 'x"\nimport os; os.system("id")\n#'})
+    sources = [data for name, data in export([exercise], "prairielearn").items() if name.endswith("server.py")]
+    for source in sources:
+        assert b"\nimport os" not in source
+    assert sources

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import qkv
-from qkv import problems
+from qkv.exercises import bank, solve
+from qkv.exercises.printing import solution_document
 from qkv.maths import tree as t
 from qkv.maths.parsing import words
-from qkv.problems.printing.documents import solution_document
 from qkv.render import escapes, html, layout, mathml
 
 FONTS = Path(qkv.__file__).parent / "lab" / "static" / "fonts"
@@ -116,8 +116,8 @@ def formula_signs(page):
 
 def test_it_has_every_sign_of_the_bank(told):
     found = set()
-    for problem in problems.bank().values():
-        found |= formula_signs(html(solution_document(problem.solve())))
+    for name in bank.names():
+        found |= formula_signs(html(solution_document(solve(bank.named(name)))))
     assert len(found) > 50
     assert not found - set(told["characters"])
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..subjects import Subject
-from ..verdict import NotOffered, Wrong, each, refused
+from ..verdict import NotOffered, Wrong, each
 from . import row
 
 SCRIPT = "<script>alert(1)</script>"
@@ -167,14 +167,21 @@ def the_command_line(subject: Subject) -> str:
 @row(52, "worksheet with 10^6 keys")
 def a_worksheet_without_end(subject: Subject) -> str:
     _only_qkv(subject, "no worksheets")
-    from qkv.problems.by_hand.given import LARGEST, given
+    from qkv.exercises import Asked, Exercise, Given, solve
+    from qkv.exercises.values import MOST
 
-    rows = [[1, 0]] * 10**6
-    words = refused(lambda: given(q=[[1, 0]], k=rows, v=rows), subject.error)
-    if str(LARGEST) not in words:
-        raise Wrong(f"the cap of {LARGEST} is not stated: {words}")
+    rows = [[1, 0, 0]] * 10**6
+    matrices = (("q", "query", rows[:1]), ("K", "key", rows), ("V", "value", rows))
+    givens = [Given(symbol=name, role=role, value=value) for name, role, value in matrices]  # pyright: ignore
+    (part,) = solve(Exercise(givens=tuple(givens), asked=(Asked(quantity="output"),))).parts
+    words = part.refusal.words() if part.refusal else ""
+    if str(MOST) not in words:
+        raise Wrong(f"the cap of {MOST} is not stated: {words}")
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "large.json")
-        file.write_text(json.dumps({"q": [[1, 0]], "k": rows[: 10**5], "v": rows[: 10**5]}))
-        _one_line(_qkv("solve", "--given", str(file)), 1)
+        plain = [{"symbol": name, "role": role, "value": value} for name, role, value in matrices]
+        file.write_text(json.dumps({"givens": plain, "asked": [{"quantity": "output"}]}))
+        done = _qkv("solve", str(file), stdout=subprocess.PIPE)
+        if done.returncode not in (1, 2) or "at most" not in done.stdout + done.stderr:
+            raise Wrong(f"the command ended with {done.returncode} and does not state the cap")
     return words

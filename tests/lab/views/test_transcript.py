@@ -1,23 +1,21 @@
-"""Transcript: the page's ledger is the grader's, its marks stand where the claims do, and a chat is only text."""
+"""Transcript: the page's rows are the grader's, its marks stand where the claims do, and a chat is only text."""
 
 import contextlib
 import io
 import json
 import re
 import time
-from pathlib import Path
 
 import jsonschema
 import pytest
 
-from qkv import tutor
+from qkv.grading import grade
 from qkv.lab.view import Cancelled, Work
-from qkv.lab.views.transcript import MOST_CONVERSATIONS, MOST_TURNS, VIEW
+from qkv.lab.views.transcript import MOST_TURNS, VIEW, sample
 from qkv.lab.worker import answer
-from qkv.tutor.sample import sample
-from qkv.tutor.transcript import read_text
+from qkv.reading import read_chat
+from tests.helpers.labelled_chats import FOLDERS
 
-CHATS = Path(__file__).parents[2] / "tutor"
 SCHEMA = jsonschema.Draft202012Validator(
     {"type": "object", "properties": dict(VIEW.schema), "required": list(VIEW.schema), "additionalProperties": False}
 )
@@ -41,48 +39,44 @@ def own(chat, **more):
 
 def test_the_sample_has_one_of_each():
     found = asked().result
-    (chat,) = found["conversations"]
-    told = [(row["part"], row["status"], row["first_right_turn"], row["found_by"]) for row in chat["rows"]]
+    told = [(row["label"], row["status"], row["first_right"], row["found_by"]) for row in found["rows"]]
     assert told == [
-        ("a", "needed correction", 4, "student"),
-        ("b", "one shot", 2, None),
-        ("c", "never right", None, None),
+        ("1(a)", "needed correction", 5, "student"),
+        ("1(b)", "one shot", 3, None),
+        ("1(c)", "never right", None, None),
     ]
-    assert found["tally"] == {"parts": 3, "one_shot": 1, "corrected": 1, "never": 1, "unread": 0}
-    assert [each["name"] for row in chat["rows"] for each in row["misconceptions"]] == [
+    assert found["tally"] == {"parts": 3, "one_shot": 1, "needed_correction": 1, "never_right": 1, "unread": 0}
+    assert [each["name"] for row in found["rows"] for each in row["mistakes"]] == [
         "mean read as a scalar", "divided by the variance"
     ]  # fmt: skip
-    assert [(rule["rule"], rule["broken"]) for rule in chat["rules"]] == [("no code", False), ("be short", False)]
+    assert [(rule["kept"], rule["broken"]) for rule in found["rules"]] == [("no code", False), ("be short", False)]
 
 
-@pytest.mark.parametrize(
-    "name", ["transcripts/04-decoding-headings.md", "transcripts/07-heads-html.json", "second/06-unmarked.txt"]
-)
+@pytest.mark.parametrize("name", ["first/04-decoding-headings.md", "first/09-by-hand-boxed.md"])
 def test_rows_are_the_grader_s_and_marks_stand_in_the_turns(name):
-    text = (CHATS / name).read_text(encoding="utf-8")
-    ledger = tutor.grade(read_text(text)[0])
-    (chat,) = own(text).result["conversations"]
-    wanted = ledger.as_dict()
-    for row, graded in zip(chat["rows"], wanted["rows"], strict=True):
-        for key in ("problem", "part", "status", "first_right_turn", "found_by", "given_up", "stood_firm", "family"):
-            assert row[key] == graded[key]
-        assert [{key: claim[key] for key in ("turn", "text", "kind", "reason")} for claim in row["claims"]] == graded[
-            "claims"
-        ]
-    assert chat["notes"] == wanted["notes"]
-    for turn, said in zip(chat["turns"], ledger.transcript.turns, strict=True):
+    text = (FOLDERS[0].parent / name).read_text(encoding="utf-8")
+    report = grade(read_chat(text.encode(), name="chat"))
+    found = own(text).result
+    assert [(row["label"], row["status"]) for row in found["rows"]] == [(row.label, row.status) for row in report.rows]
+    for turn, said in zip(found["turns"], report.chat.turns, strict=True):
         assert "".join(piece["text"] for piece in turn["pieces"]) == said.text
-    turn_of = {claim["id"]: claim["turn"] for row in chat["rows"] for claim in row["claims"]}
-    marked = [(each, turn["index"]) for turn in chat["turns"] for piece in turn["pieces"] for each in piece["claims"]]
-    assert all(turn_of[each] == index for each, index in marked)
-    # Nearly every claim is found in its turn; a reading that was put together is not.
-    assert len(marked) >= 0.8 * len(turn_of)
+    claims = {claim["id"]: claim for row in found["rows"] for claim in row["claims"]}
+    marked = [(each, turn["index"]) for turn in found["turns"] for piece in turn["pieces"] for each in piece["claims"]]
+    assert {each for each, _ in marked} == set(claims)
+    assert all(claims[each]["turn"] == index for each, index in marked)
+
+
+def test_the_questions_of_a_sheet():
+    text = "User: Solve problem 2.\n\nAssistant: Answer: (1/2, 1/2)"
+    assert own(text).result["tally"]["parts"] == 0
+    found = own(text, sheet="## 2. Weights\n\nCompute the softmax of the scores $(0, 0)$.").result
+    assert [row["label"] for row in found["rows"]] == ["2"]
+    assert "sheet" in asked(source="own", chat=text, sheet="Thanks for the fish.").problems
 
 
 def test_markup_in_a_chat_is_text():
     said = "what is <script>alert(1)</script> & <img src=x onerror=y>? &lt;script&gt;alert(2)&lt;/script&gt; </div>"
     found = own(f"Student: {said}\n\nTutor: {said} $q^T k$")
-    assert found.html.count("&lt;script&gt;alert(2)&lt;/script&gt;") == 2
     assert found.html.count("<div") == found.html.count("</div")
 
 
@@ -91,17 +85,12 @@ def test_a_path_is_a_text_and_nothing_is_a_complaint(tmp_path):
     secret.write_text(sample(), encoding="utf-8")
     assert own(str(secret)).result["tally"]["parts"] == 0
     assert "paste one" in asked(source="own", chat=" \n").problems["chat"]
-    assert "JSON that is broken" in asked(source="own", chat='{"messages":[').problems["chat"]
+    assert "JSON that is broken" in asked(source="own", chat='{"messages":["a", "b"').problems["chat"]
     assert "at most 400000" in asked(source="own", chat="x" * 400_001).problems["chat"]
 
 
-def test_archives_and_long_chats_are_cut_and_it_is_said():
-    one = [{"role": "user", "content": "What is E[q^T k]?"}, {"role": "assistant", "content": "It is 0."}]
-    archive = [{"title": f"chat {place}", "messages": one} for place in range(MOST_CONVERSATIONS + 3)]
-    found = own(json.dumps(archive)).result
-    assert len(found["conversations"]) == MOST_CONVERSATIONS
-    assert found["left_out"] == 3
-    long = own("Student: why?\n\nTutor: because.\n\n" * MOST_TURNS).result["conversations"][0]
+def test_long_chats_are_cut_and_it_is_said():
+    long = own("Student: why?\n\nTutor: because.\n\n" * MOST_TURNS).result
     assert (len(long["turns"]), long["turns_in_all"]) == (MOST_TURNS, 2 * MOST_TURNS)
 
 
@@ -110,18 +99,16 @@ def test_the_program_prints_the_rows(texts):
     found = asked(**texts)
     with contextlib.redirect_stdout(io.StringIO()) as said:
         exec(compile(found.python, "program", "exec"), {})
-    wanted = []
-    for row in found.result["conversations"][0]["rows"]:
-        wanted.append(f"{row['problem']} {row['part']} {row['status']} {row['first_right_turn']} {row['found_by']}")
-        wanted += [f"    {claim['turn']} {claim['kind']} {claim['text']!r}" for claim in row["claims"]]
-    assert said.getvalue().splitlines() == wanted
+    wanted = [f"{row['label']} {row['status']}" for row in found.result["rows"]]
+    lines = [line for line in said.getvalue().splitlines() if not line.startswith(" ")]
+    assert [" ".join(line.split()[:-2]) for line in lines] == wanted
 
 
 def test_progress_is_told_and_a_reader_who_leaves_ends_it():
     said = []
     asked(Work(told=lambda *words: said.append(words)))
-    assert ("judging what was said, turn", 3, 5) in said
+    assert any(words[0] == "judging claims" for words in said)
     begun = time.monotonic()
     with pytest.raises(Cancelled):
-        asked(Work(seconds=0.3), source="own", chat=sample() * 100)
+        asked(Work(seconds=0.0), source="own", chat=sample())
     assert time.monotonic() - begun < 5
