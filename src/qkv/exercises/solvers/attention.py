@@ -361,8 +361,9 @@ def _of_scores(exercise: Exercise, asked: Asked) -> Answer:
         found = exact.minus(values, total) if name == "log_softmax" else exact.array(total[..., 0])
     given = exercise.given("scores") or exercise.given("vector")
     texts = given.value if given and isinstance(given.value, list | tuple) and values.ndim == 1 else ()
-    heat = None if exercise.said("scale") else exercise.given("temperature")
-    plain = (heat is not None or attending.scale_of(exercise, 1, name).plain) and exercise.given("mask") is None
+    heat = exercise.given("temperature")
+    cold = exercise.model_copy(update={"givens": tuple(each for each in exercise.givens if each is not heat)})
+    plain = attending.scale_of(cold, 1, name).plain and exercise.given("mask") is None
     typed = plain and len(texts) == len(values) and any(isinstance(each, str) for each in texts)
     below = "" if heat is None else f" / ({heat.value})"
     inner = f"({', '.join(map(str, texts))}){below}" if typed else expression(values)
