@@ -263,3 +263,9 @@ def test_a_million_entries_take_seconds():
     scores = np.array(tokens)[6] @ np.array(tokens).T / np.sqrt(1000)
     assert np.allclose(floats(found), softmax(scores) @ np.array(tokens))
     assert time.perf_counter() - begun < 20
+
+
+def test_a_temperature_keeps_scores_as_they_are_typed():
+    found = solved(given(scores=["ln 1", "ln 6"], temperature="1/2"), "softmax")
+    assert found.value == (Fraction(1, 37), Fraction(36, 37))
+    assert found.derivation.holds
