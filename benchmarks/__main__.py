@@ -20,6 +20,7 @@ FIGURES = (
     "cost",
     "checker",
     "exercises",
+    "reading",
     "teach",
     "lab",
     "parallel",
@@ -31,9 +32,10 @@ def main() -> None:
         print(f"{__doc__}\n\nNames: {', '.join(FIGURES)}")
         return
     given = sys.argv[1:]
-    if "--field" in given:  # the folder of real sheets, which `exercises` reads
-        place = given.index("--field")
-        del given[place : place + 2]
+    for option in ("--field", "--exercise"):  # the folder of real sheets and chats; questions of the bank
+        while option in given:
+            place = given.index(option)
+            del given[place : place + 2]
     names = [name for name in given if name not in ("--quick", "--verbose")] or list(FIGURES)
     unknown = [name for name in names if name not in FIGURES]
     if unknown:

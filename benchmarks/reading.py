@@ -1,6 +1,6 @@
 """The explicit reader on real chats: rows that come out as mathematics says, and how long a chat takes.
 
-`python -m benchmarks reading [--field DIR] [--exercise 6=kernels ...]`: DIR holds chats/ with verdicts.json, and
+`python -m benchmarks reading [--field DIR] [--exercise 6=kernels]…`: DIR holds chats/ with verdicts.json, and
 sheets/. Nothing of it is stored in the project.
 """
 
@@ -10,6 +10,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -38,6 +39,8 @@ def run(field: str = "", exercises: Sequence[str] = ()) -> dict[str, Any]:
     of_bank = from_bank(exercises or options.get("--exercise", EXERCISES))
     mixed = measured(folder, asked | {name: _with_text(each, asked.get(name)) for name, each in of_bank.items()})
     for name, figures in (("the sheet alone", sheet), ("with questions of the bank", mixed)):
+        if "--verbose" in sys.argv:
+            print("\n".join("  ".join(row) for row in figures["rows"] if row[-1] not in ("right", "nothing to read")))
         print(f"reading, {name}: " + ", ".join(f"{key} {value}" for key, value in figures.items() if key != "rows"))
     return {"sheet": sheet, "mixed": mixed, "target": TARGET}
 
@@ -90,10 +93,7 @@ def outcome(got: str, truth: str | None) -> str:
 
 def _options(words: Sequence[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    name = ""
-    for word in words:
-        if word.startswith("--"):
-            name = word
-        elif name:
-            found.setdefault(name, []).append(word)
+    for name, value in pairwise(words):
+        if name in ("--field", "--exercise"):
+            found.setdefault(name, []).append(value)
     return found

@@ -18,7 +18,7 @@ from .questions import Place, Questions, pattern, phrases
 from .sections import Found, Section, Walk, answer_cell
 from .torn import balanced, is_fragment, is_torn, norm_over_lines
 from .units import Unit, units
-from .values import CLASS, GROUP, has_other_names, is_formula, listings, options, value_of
+from .values import GROUP, has_other_names, is_class, is_formula, listings, options, value_of
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 MOST_QUOTED = 6_000  # characters of a section in words
@@ -193,7 +193,7 @@ def _pieces(section: Section) -> list[Found]:
             if mark is None or (
                 mark.end() < len(text.strip())
                 and not re.search(r"[:=→]\s*$|\bis\s*$", mark.group())
-                and not CLASS.match(text[mark.end() :].strip())
+                and not is_class(text[mark.end() :].strip())
             ):
                 continue
             found[name] = _piece_value(section, lines, at, text[mark.end() :], unit)
@@ -351,7 +351,7 @@ def _behind_label(section: Section) -> Found | None:
         listed = options(section.place) and not section.head.strip() and len(_offered(section)) > 1
         value = None if listed else value_of(text, section.place)
     else:
-        value = value_of(text, section.place) if is_formula(text) and not is_torn(text, "", after) else None
+        value = value_of(text, section.place) if is_formula(text, 0) and not is_torn(text, "", after) else None
         step = section.place.kind == "formula" and not section.head and len(lines) > 1 and not section.summary
         value = None if value and step and "=" not in value else value
     return Found(value, unit.start, unit.stop, unit.turn, _anchor(section, "label")) if value else None
@@ -373,7 +373,7 @@ def _alone(section: Section) -> Found | None:
         text = re.sub(phrases()["arrow"], "", text).strip()
         if section.place.kind in ("choice", "blank"):
             value = value_of(text, section.place) if options(section.place) else None
-        elif section.place.kind == "class" and CLASS.match(text) and not re.match(r"[A-Za-z\s]{2,}[:=]", text):
+        elif section.place.kind == "class" and is_class(text) and not re.match(r"[A-Za-z\s]{2,}[:=]", text):
             around = [lines[place].text if 0 <= place < len(lines) else "" for place in (at - 1, at + 1)]
             value = None if is_torn(text, *around) else value_of(text, section.place)
         else:
@@ -407,8 +407,14 @@ def _last_equation(section: Section) -> Found | None:
             return Found(norm, unit.start, lines[at + 1].stop, unit.turn, "equation")
         if section.place.kind == "array" and not GROUP.search(text):
             continue
-        if "=" not in text or not is_formula(text) or (unit.kind == "line" and is_fragment(text)):
+        if (
+            "=" not in text
+            or not is_formula(text, int(unit.turn.speaker == "tutor"))
+            or (unit.kind == "line" and is_fragment(text))
+        ):
             continue
+        if pattern("supposed").search(f"{before if before.rstrip().endswith((':', ',')) else ''} {text}"):
+            return _unread(section, "equation")
         led = unit.kind == "display" or not torn or pattern("introduces").search(before.strip())
         whole_line = unit.kind == "display" or not is_torn(
             text, before if not pattern("introduces").search(before.strip()) else "", after

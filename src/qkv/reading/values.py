@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 
+from ..exercises.forms.statement import closing, squeezed
 from ..exercises.forms.statement import phrases as form_phrases
-from ..exercises.forms.statement import squeezed
 from ..exercises.record import Exercise
 from .questions import Place, phrases
 from .torn import whole
 
-CLASS = re.compile(
-    r"^(?:[A-Za-z\s]{0,30}[:=]\s*)?(?:\\?(?:mathcal|Theta|operatorname)?\s*\{?\s*[OΘ𝒪]\s*\}?)\s*(?:\\left)?\(.*\)\s*[.,]?$"
-)
 _CODE = re.compile(r"[\w.]+(?:\(.*\))?|[\w.\s*/+-]{1,40}|\[[^\[\]]*\]|-?\d+|[\w.]*\(?[\"'][\w,\s]+->\s*\w*[\"'].*")
+_BIG_O = re.compile(r"(?:\\(?:mathcal|mathrm|operatorname)\s*\{\s*O\s*\}|\\Theta|[OΘ𝒪])\s*(?:\\left)?\s*\(")
 GROUP = re.compile(
     r"\[[^\[\]\n]+\](?:\s*(?:ᵀ|\^\{?(?:T|\\top)\}?))?|\\begin\{[bpv]matrix\}.*?\\end\{[bpv]matrix\}(?:\^\{?(?:T|\\top)\}?)?"
 )
@@ -78,12 +76,24 @@ def value_of(text: str, place: Place) -> str | None:
         return None
     if place.kind in ("choice", "blank", "blanks"):
         return _chosen(text, place)
-    if place.kind == "class" and not re.search(r"[OΘ𝒪]|\\Theta", text):
+    if place.kind in ("class", "pieces") and not is_class(text):
         return None
     if place.kind != "array" and not is_formula(text):
         return None
     names = frozenset(given.symbol for given in place.exercise.givens if given.symbol)
     return whole(text, names)
+
+
+def is_class(text: str) -> bool:
+    """Whether a text is nothing but growth classes that are said to be equal, with a name before them at most."""
+    text = re.sub(r"^\W*[A-Za-z_]{1,12}(?:\([^()=]{0,20}\))?\s*[=∈]\s*(?=\\?[A-ZΘ𝒪\\])", "", text)
+    left, found = text, 0
+    while mark := _BIG_O.search(left):
+        end = closing(left, mark.end() - 1)
+        if end < 0:
+            return False
+        left, found = left[: mark.start()] + left[end + 1 :], found + 1
+    return found > 0 and not re.search(r"[A-Za-z\d]", re.sub(r"\\[A-Za-z]+|\\[,;!]", "", left))
 
 
 def _chosen(text: str, place: Place) -> str | None:
@@ -115,12 +125,12 @@ def _chosen(text: str, place: Place) -> str | None:
 def fits(text: str, place: Place) -> bool:
     """Whether a formula has the form of the answer to a part."""
     if place.kind == "class":
-        return CLASS.match(text) is not None
+        return is_class(text)
     if place.kind == "choice":
         return squeezed(named(text, place.exercise)).removeprefix("torch") in options(place)
     if place.kind == "array":
         return GROUP.search(text) is not None
-    return place.kind == "formula" and not CLASS.match(text)
+    return place.kind == "formula" and not is_class(text)
 
 
 def asked_in(prompt: str, place: Place) -> int:
@@ -131,10 +141,7 @@ def asked_in(prompt: str, place: Place) -> int:
 
 
 def has_other_names(text: str, place: Place) -> bool:
-    """Whether a growth class has names that the question does not have: it may confirm, but not be held against anybody.
-
-    "bnd" is a product of three names where each of them is the question's.
-    """
+    """Whether a growth class has names that the question does not have; "bnd" is a product of one-letter names."""
     known = place.asked.in_terms_of
     if not known or place.kind not in ("class", "pieces"):
         return False
