@@ -3,18 +3,20 @@ package use, so that counting with them gives formulas, and their values, fast."
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from fractions import Fraction
-from math import gcd, lcm
+from math import gcd, isqrt, lcm
 from typing import Any
 
-Powers = tuple[tuple[str, int], ...]
+Powers = tuple[tuple[str, Any], ...]
+_NAME = re.compile(r"[^\W\d][\w']*")
 # What a name in brackets stands for: a sum that is divided by, or a power whose exponent is a formula.
 _COMPOUND: dict[str, tuple[Any, Any]] = {}
 
 
 class Polynomial:
-    """A sum of factors times powers of names; powers may be negative.
+    """A sum of factors times powers of names; powers may be negative, and halves after `root`.
 
     >>> n, d = Polynomial.name("n"), Polynomial.name("d")
     >>> print(2 * n * (n + 1) * d / 2, (d / n) ** 2, 4 * n - n * 4)
@@ -44,6 +46,20 @@ class Polynomial:
             base, power = _COMPOUND.get(name, (None, None))
             found |= {name} if base is None else base.free_symbols | getattr(power, "free_symbols", set())
         return frozenset(found)
+
+    @property
+    def number(self) -> Fraction | None:
+        """The value of a formula without names, otherwise None."""
+        return self.terms.get((), Fraction(0)) if self.terms.keys() <= {()} else None
+
+    def root(self) -> Polynomial | None:
+        """The square root of a single term whose factor is a square, otherwise None."""
+        if len(self.terms) != 1:
+            return None
+        ((powers, factor),) = self.terms.items()
+        root = Fraction(isqrt(abs(factor.numerator)), isqrt(factor.denominator))
+        halved = tuple((name, Fraction(power) / 2) for name, power in powers)
+        return Polynomial({halved: root}) if root**2 == factor else None
 
     @property
     def compound(self) -> bool:
@@ -83,6 +99,8 @@ class Polynomial:
         return self * Polynomial({tuple((name, -power) for name, power in powers): 1 / factor})
 
     def __pow__(self, power: Any) -> Polynomial:
+        if isinstance(power, Fraction):
+            power = whole(power)
         if not isinstance(power, int):
             _COMPOUND[f"({self})^({power})"] = self, power
             return Polynomial.name(f"({self})^({power})")
@@ -149,7 +167,12 @@ class Polynomial:
         return " + ".join(terms).replace("+ -", "- ") or "0"
 
     def _ordered(self) -> list[tuple[Powers, Fraction]]:
-        return sorted(self.terms.items(), key=lambda item: (-sum(power for _, power in item[0]), item[0]))
+        return sorted(self.terms.items(), key=lambda item: _order(item[0]))
+
+
+def _order(powers: Powers) -> Any:
+    """Highest degrees first, then by names, of which the highest power first."""
+    return -sum(power for _, power in powers), [(name, -power) for name, power in powers]
 
 
 def _value_of(name: str, values: Mapping[str, Any]) -> Polynomial:
@@ -170,10 +193,24 @@ def whole(number: Any) -> Any:
 
 
 def _term_text(powers: Powers, factor: Fraction, shown: Mapping[str, str] | None = None, between: str = " ") -> str:
-    named = [(shown.get(name, name) if shown else name, power) for name, power in powers]
-    above = [name if power == 1 else f"{name}^{power}" for name, power in named if power > 0]
-    below = [name if power == -1 else f"{name}^{-power}" for name, power in named if power < 0]
+    named = sorted(powers, key=lambda item: _NAME.fullmatch(item[0]) is None)
+    above = [_power_text(name, power, shown or {}) for name, power in named if power > 0]
+    below = [_power_text(name, -power, shown or {}) for name, power in named if power < 0]
     above = ([str(factor.numerator)] if factor.numerator != 1 or not above else []) + above
     below = ([str(factor.denominator)] if factor.denominator != 1 else []) + below
     divided = "" if not below else f"/{below[0]}" if len(below) == 1 else f"/({between.join(below)})"
     return between.join(above) + divided
+
+
+def _power_text(name: str, power: Any, shown: Mapping[str, str]) -> str:
+    """A power; half a power is a root, and what is no name stands in brackets."""
+    text = shown.get(name, name)
+    if power == 1:
+        return text
+    if name not in shown and name not in _COMPOUND and not _NAME.fullmatch(name):
+        text = f"({name})"
+    above, rest = divmod(power, 1)
+    if rest not in (0, Fraction(1, 2)):
+        return f"{text}^({power})"
+    raised = "" if not above else text if above == 1 else f"{text}^{above}"
+    return f"{raised} sqrt({name})".strip() if rest else raised

@@ -1,40 +1,36 @@
-"""Known mistakes on masks, bottlenecks, proofs and widths."""
+"""Known mistakes on masks, bottlenecks and widths."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from .mistakes import mistake
 from .record import Asked, Exercise
 from .solvers.growth import regime
 from .solving import Answer, answer
 
-_ENCODER, _DECODER, _CROSS = "encoder self-attention", "decoder self-attention", "cross-attention"
-_PADDING, _CAUSAL, _NONE = "padding mask", "causal mask", "no mask"
+# The attention that a mistake is about, the mask that it has, and the one that is put in its place.
+_MASKS = {
+    "causal mask in an encoder": ("encoder", "", "causal mask"),
+    "padding mask forgotten": ("", "padding mask", "no mask"),
+    "no causal mask in the decoder": ("decoder", "", "padding mask"),
+    "causal mask in cross-attention": ("cross", "", "causal mask"),
+}
 
 
-def _masks(name: str, change: Callable[[Mapping[str, str]], dict[str, str]]) -> None:
-    """Register a mistake that puts other masks on some of the attentions of a model."""
-
-    def wrong(exercise: Exercise, asked: Asked) -> Answer | None:
-        right = answer(exercise, asked)
-        table = {place: item.text for place, item in right.items.items()}
-        changed = {place: mask for place, mask in change(table).items() if place in table}
-        if not changed:
-            return None
-        items = {place: replace(item, text=changed.get(place, item.text)) for place, item in right.items.items()}
-        text = "; ".join(f"{place}: {item.text}" for place, item in items.items())
-        return replace(right, text=text, value=text, items=items)
-
-    mistake(name, quantities=("masks_needed",))(wrong)
+def _masked(place: str, mask: str, put: str, exercise: Exercise, asked: Asked) -> Answer:
+    right = answer(exercise, asked)
+    items = {
+        name: replace(item, text=put) if name.startswith(place) and mask in ("", item.text) else item
+        for name, item in right.items.items()
+    }
+    text = "; ".join(f"{name}: {item.text}" for name, item in items.items())
+    return replace(right, text=text, value=text, items=items)
 
 
-_masks("causal mask in an encoder", lambda table: {_ENCODER: _CAUSAL})
-_masks("padding mask forgotten", lambda table: {place: _NONE for place, mask in table.items() if mask == _PADDING})
-_masks("no causal mask in the decoder", lambda table: {_DECODER: _PADDING})
-_masks("causal mask in cross-attention", lambda table: {_CROSS: _CAUSAL})
+for _name, _change in _MASKS.items():
+    mistake(_name, quantities=("masks_needed",))(partial(_masked, *_change))
 
 
 @mistake("bottleneck mixed up", quantities=("bottleneck",))
@@ -42,13 +38,6 @@ def _mixed_up(exercise: Exercise, asked: Asked) -> Answer:
     width, _ = regime(asked.object or asked.text)
     other = "sequences long, width small" if width == 1 else "width large, sequences short"
     return answer(exercise, asked.model_copy(update={"object": other}))
-
-
-@mistake("width instead of its root", quantities=("identity",))
-def _without_root(exercise: Exercise, asked: Asked) -> Answer | None:
-    right = answer(exercise, asked)
-    text = re.sub(r"\\sqrt\{(\w+)\}", r"\1", right.text)
-    return replace(right, text=text) if text != right.text else None
 
 
 @mistake("model width for head width", quantities=("mean", "variance", "scale_for_variance"))

@@ -10,20 +10,12 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from ..listings import BLANK, TRAILING, Function, Listing, Statement, read, shape_of, size_of
-from .formulas import ONE, Terms, inverse, number, plus, show, symbol, times
+from ...cost.polynomial import Polynomial
+from ..listings import BLANK, OPERATORS, TRAILING, Function, Listing, Statement, read, shape_of, size_of
+from .formulas import ONE, product, table
 
-_SIZE_NAME = re.compile(
-    r"(?:n|num|d|dim|embed|hidden|h|head|kv)_\w+|\w+_(?:dim|size|heads|len|length)|d|h|heads|dim|width|n_?heads?"
-)
-_SAME = re.compile(
-    r"contiguous|masked_fill_?|dropout|float|double|half|to|clone|detach|type_as|tril|triu|relu|gelu|exp|tanh|sigmoid|abs|"
-    r"clamp|where|softplus|elu|silu|normalize|log|asarray|array|tensor|Dropout|LayerNorm|ReLU|GELU|RMSNorm|Identity"
-)
-_ROLE = re.compile(
-    r"(?i)(?:[wW]_?|w)?(q(?=$|_|uer|s$|[A-Z])|k(?=$|_|ey|s$)|v(?=$|_|al|s$)|o(?=$|_|ut))"
-    r"(?:uery|ueries|ey|alue|ut|utput|s)*(?:_?(?:proj(?:ection)?|linear|layer|heads?|states?))?"
-)
+Shape = tuple[Polynomial, ...]
+_PATTERN = {name: re.compile(pattern) for name, pattern in table("listing").items()}
 _WIDTHS = frozenset(["q", "k", "v", "d_q", "d_k", "d_v", "dq", "dk", "dv"])
 
 
@@ -33,23 +25,21 @@ def role_of(name: str) -> str:
     >>> role_of("self.W_q"), role_of("Keys"), role_of("value_proj"), role_of("scores")
     ('q', 'k', 'v', '')
     """
-    found = _ROLE.fullmatch(name.rpartition(".")[2])
+    found = _PATTERN["role"].fullmatch(name.rpartition(".")[2])
     return found[1].lower() if found else ""
 
 
+def differ(name: str, role: str) -> bool:
+    """Whether a name promises another role than a tensor has; outputs and weights are named in many ways."""
+    return role_of(name) != role and {role_of(name), role} <= set("qkv")
+
+
 @lru_cache(maxsize=2048)
-def _parsed(text: str) -> tuple[ast.stmt, ...]:
+def _parsed(text: str) -> list[ast.stmt]:
     try:
-        return tuple(ast.parse(text).body)
+        return ast.parse(text).body
     except SyntaxError:
-        return ()
-
-
-class Unknown:
-    """A value of which nothing is known."""
-
-
-UNKNOWN = Unknown()
+        return []
 
 
 @dataclass(frozen=True)
@@ -59,20 +49,20 @@ class Tensor:
     `role` is q, k, v, o, or w for weights after a softmax, by names and by what was done.
     """
 
-    shape: tuple[Terms, ...] | None
-    summed: Terms | None = field(default=None, hash=False)
+    shape: Shape | None
+    summed: Polynomial | None = None
     guessed: bool = False
     role: str = ""
 
 
 @dataclass(frozen=True)
 class Root:
-    of: Terms = field(hash=False)
+    of: Polynomial
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A linear layer, or (with `same`) one that keeps shapes."""
+    """A linear layer, a softmax over the axis `inputs`, or (of the kind "same") a layer that keeps shapes."""
 
     name: str
     inputs: Any = None
@@ -85,139 +75,152 @@ class Line:
     """What one line computes: the size of every tensor that it makes, and the number of products."""
 
     number: int
-    target: str
-    operations: Terms = field(default_factory=dict)
-    tensors: dict[str, Terms] = field(default_factory=dict)
+    target: str = ""
+    operations: Polynomial = field(default_factory=lambda: Polynomial({}))
+    tensors: dict[str, Polynomial] = field(default_factory=dict)
+
+
+class Misfit(Exception):
+    """Shapes that do not fit."""
 
 
 @dataclass
 class Run:
-    """One pass over a listing: what fits, what does not, what was used, and every line's cost."""
+    """One pass over a listing: what fits, what does not, what was used, and every line's cost.
+
+    Values are tensors, sizes (polynomials), layers, tuples of them, or None where nothing is known.
+    """
 
     listing: Listing
+    attributes: dict[str, Any]
+    repair: Callable[[Run, str, Any], Any] | None = None
     misfits: list[tuple[int, str]] = field(default_factory=list)
-    attributes: dict[str, Any] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     made: set[str] = field(default_factory=set)
     lines: list[Line] = field(default_factory=list)
     scopes: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
-    shapes: dict[str, tuple[Terms, ...]] = field(default_factory=dict)
+    shapes: dict[str, Shape] = field(default_factory=dict)
     open: dict[str, str] = field(default_factory=dict)
     applications: Counter[str] = field(default_factory=Counter)
+    operands: Sequence[ast.expr] = ()
     wasted: int = 0
     mismatches: int = 0
     softmaxes: int = 0
     products: int = 0
     returned: Any = None
     length: str = "seq_length"
-    repair: Callable[[Run, str, Any], Any] | None = None
     depth: int = 0
-    number: int = 0
-    line: Line = field(default_factory=lambda: Line(0, ""))
+    line: Line = field(default_factory=lambda: Line(0))
     where: str = ""
 
-    def misfit(self, why: str) -> Unknown:
-        self.misfits.append((self.number, why))
-        return UNKNOWN
+    def misfit(self, why: str) -> None:
+        self.misfits.append((self.line.number, why))
 
     def equal(self, one: Any, other: Any) -> bool:
         """Whether two sizes can be the same; names of a head's widths are one number where nothing else is said."""
-        if isinstance(one, Unknown) or isinstance(other, Unknown) or one == other:
-            return True
-        names = [next(iter(size))[0][0] if len(size) == 1 and next(iter(size)) else "" for size in (one, other)]
-        return all(name in _WIDTHS for name in names)
+        return one is None or other is None or one == other or {str(one), str(other)} <= _WIDTHS
+
+    def sizes(self) -> dict[str, Polynomial]:
+        """The attributes that are sizes."""
+        return {name: value for name, value in self.attributes.items() if isinstance(value, Polynomial)}
+
+    def blank(self, name: str, names: Mapping[str, Any]) -> str:
+        """The label of a blank, which is noted with what is known where it stands."""
+        found = BLANK.match(name)
+        if found:
+            self.scopes[found[1]] = dict(names), self.where
+        return found[1] if found else ""
+
+    def named(self, name: str, value: Tensor) -> Tensor:
+        """A tensor under a name, which has the name's role if it has no other."""
+        self.mismatches += differ(name, value.role)
+        return replace(value, role=value.role or role_of(name))
 
     # --- statements
 
     def call(self, function: Function, given: Mapping[str, Any]) -> Any:
         if self.depth > 6:
-            return UNKNOWN
+            return None
         names = dict(given)
         for name, text in function.declared.items():
-            if isinstance(names.get(name, UNKNOWN), Unknown) and (shape := shape_of(text)) is not None:
+            if names.get(name) is None and (shape := shape_of(text)) is not None:
                 self.shapes.setdefault(name, shape)
                 if name in function.parameters or not function.name:
                     names[name] = Tensor(shape)
             if found := BLANK.search(text):
                 self.scopes[found[1]] = dict(names), f"shape {name}"
                 names[name] = Tensor(None)
-        outer = self.where, self.number, self.line
+        outer = self.where, self.line
         self.depth, self.where = self.depth + 1, function.name
         for name, value in names.items():
             if isinstance(value, Tensor):
-                self.mismatches += _differ(role_of(name), value.role)
-                names[name] = replace(value, role=value.role or role_of(name))
-        self.made.update(f"{function.name}:{name}" for name, value in names.items() if isinstance(value, Tensor))
-        result, skipping = UNKNOWN, -1
+                names[name] = self.named(name, value)
+                self.made.add(f"{function.name}:{name}")
+        result, skipped = None, -1
         for statement in function.body:
-            if skipping >= 0 and statement.indent > skipping:
+            if skipped >= 0 and statement.indent > skipped:
                 continue
-            skipping = statement.indent if re.match(r"(?:else|elif|except)\b", statement.text) else -1
+            skipped = statement.indent if re.match(r"(?:else|elif|except)\b", statement.text) else -1
             returned = self.statement(statement, names)
-            if returned is not None:
-                result = returned
+            result = result if returned is None else returned
         self.depth -= 1
-        self.where, self.number, self.line = outer
+        self.where, self.line = outer
         return result
 
     def statement(self, statement: Statement, names: dict[str, Any]) -> Any:
         """Carry out one line; what it returns, if it is a return."""
-        text = re.sub(r"^(?:(?:if|for|while|with|else|elif|try|assert|import|from|super)\b|@).*", "", statement.text)
-        self.number = statement.number
-        for tree in _parsed(text):
-            self.line = Line(statement.number, "")
+        self.line = Line(statement.number)
+        if _PATTERN["skipped"].match(statement.text):
+            return None
+        for tree in _parsed(statement.text):
+            self.line = Line(statement.number)
             self.lines.append(self.line)
-            if isinstance(tree, ast.Return):
-                value = self.value(tree.value, names) if tree.value else UNKNOWN
-                self.line.target = "return"
-                return value
-            if isinstance(tree, ast.Expr):
-                self.value(tree.value, names)
-            elif isinstance(tree, ast.Assign | ast.AugAssign | ast.AnnAssign) and tree.value is not None:
-                value = self.value(tree.value, names)
-                targets = tree.targets if isinstance(tree, ast.Assign) else [tree.target]
-                if isinstance(tree.value, ast.Name) and (found := BLANK.match(tree.value.id)):
-                    self.open[ast.unparse(targets[0])] = found[1]
-                self.assign(targets[0], value, names, statement.comment)
+            match tree:
+                case ast.Return(value=ast.expr() as node):
+                    self.line.target = "return"
+                    return self.value(node, names)
+                case ast.Expr(value=node):
+                    self.value(node, names)
+                case ast.Assign(targets=[target, *_], value=node) | ast.AugAssign(target=target, value=node):
+                    value = self.value(node, names)
+                    if isinstance(node, ast.Name) and (label := BLANK.match(node.id)):
+                        self.open[ast.unparse(target)] = label[1]
+                    self.assign(target, value, names, statement.comment)
         return None
 
     def assign(self, target: ast.expr, value: Any, names: dict[str, Any], comment: str) -> None:
         if isinstance(target, ast.Tuple | ast.List):
-            values = (
-                value if isinstance(value, tuple) and len(value) == len(target.elts) else [UNKNOWN] * len(target.elts)
-            )
-            if isinstance(value, tuple) and len(value) != len(target.elts):
-                self.misfit(f"{len(value)} values for {len(target.elts)} names")
+            count = len(target.elts)
+            if isinstance(value, tuple) and len(value) != count:
+                self.misfit(f"{len(value)} values for {count} names")
+            values = value if isinstance(value, tuple) and len(value) == count else [None] * count
             for each, part in zip(target.elts, values, strict=True):
                 self.assign(each, part, names, "")
             return
         name = ast.unparse(target)
-        said = shape_of(found[1]) if (found := TRAILING.match(comment)) else None
-        if found and (blank := BLANK.search(found[1])):
-            self.scopes[blank[1]] = dict(names), f"shape {name}"
-        if isinstance(value, Unknown) and said is None and name in names and isinstance(names[name], dict):
+        found = TRAILING.match(comment)
+        said = shape_of(found[1]) if found else None
+        if found and (label := BLANK.search(found[1])):
+            self.scopes[label[1]] = dict(names), f"shape {name}"
+        if value is None and said is None and isinstance(names.get(name), Polynomial):
             return
-        if said is not None and isinstance(value, Tensor) and value.guessed:
-            value = Tensor(said, value.summed)
-        elif said is not None and isinstance(value, Tensor) and value.shape is not None:
-            same = len(said) == len(value.shape) and all(map(self.equal, said, value.shape))
-            if not same:
+        if said is not None and isinstance(value, Tensor) and value.shape is not None and not value.guessed:
+            if len(said) != len(value.shape) or not all(map(self.equal, said, value.shape)):
                 self.misfit(f"{name} is {shown(value.shape)}, not {shown(said)}")
-        elif said is not None and (not isinstance(value, Tensor) or value.shape is None):
-            value = Tensor(said)
+        elif said is not None:
+            value = Tensor(said, getattr(value, "summed", None))
         if isinstance(value, Layer):
-            value = Layer(name, value.inputs, value.outputs, value.kind)
+            value = replace(value, name=name)
         if isinstance(value, Tensor):
-            self.mismatches += _differ(role_of(name), value.role)
-            value = replace(value, role=value.role or role_of(name))
+            value = self.named(name, value)
             key = f"{self.where}:{name}"
             self.wasted += key in self.made and key not in self.used
             self.made.add(key)
             self.used.discard(key)
             if value.shape is not None:
                 self.shapes[name] = value.shape
-                self.line.tensors[name] = times(*value.shape)
+                self.line.tensors[name] = product(value.shape)
         self.line.target = name
         (self.attributes if name.startswith("self.") else names)[name] = value
 
@@ -226,496 +229,405 @@ class Run:
     def value(self, node: ast.expr, names: dict[str, Any]) -> Any:
         match node:
             case ast.Constant(value=value):
-                return number(value) if isinstance(value, int) and not isinstance(value, bool) else value
-            case ast.Name(id=name) if found := BLANK.match(name):
-                self.scopes[found[1]] = dict(names), self.where
-                return UNKNOWN
+                return Polynomial.of(value) if type(value) is int else value
+            case ast.Name(id=name) | ast.Attribute(attr=name) if self.blank(name, names):
+                return None
             case ast.Name(id=name):
                 self.used.add(f"{self.where}:{name}")
-                return names.get(name, self.attributes.get(f"self.{name}", self.constants.get(name, UNKNOWN)))
-            case ast.Attribute():
-                return self.attribute(node, names)
+                return names.get(name, self.attributes.get(f"self.{name}", self.constants.get(name)))
+            case ast.Attribute(value=ast.Name(id="self"), attr=name):
+                self.used.add(f"self.{name}")
+                return self.attributes.get(f"self.{name}")
+            case ast.Attribute(value=inner, attr=name):
+                return self.attribute(self.value(inner, names), name)
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 return tuple(self.value(part, names) for part in parts)
-            case ast.BinOp():
-                return self.binary(node, names)
+            case ast.BinOp(left=left, op=sign, right=right):
+                return self.binary(self.value(left, names), sign, self.value(right, names), ast.unparse(right))
             case ast.UnaryOp(op=ast.USub(), operand=inner):
                 value = self.value(inner, names)
-                return times(number(-1), value) if isinstance(value, dict) else value
-            case ast.Subscript():
-                return self.subscript(node, names)
+                return -value if isinstance(value, Polynomial) else value
+            case ast.Subscript(value=inner, slice=index):
+                return self.subscript(self.value(inner, names), index, names)
             case ast.IfExp(body=body):
                 return self.value(body, names)
             case ast.Call():
                 return self.called(node, names)
-        return UNKNOWN
+        return None
 
-    def attribute(self, node: ast.Attribute, names: dict[str, Any]) -> Any:
-        whole = ast.unparse(node)
-        if found := BLANK.match(node.attr):
-            self.scopes[found[1]] = dict(names), self.where
-            return UNKNOWN
-        if whole.startswith("self.") and whole.count(".") == 1:
-            self.used.add(whole)
-            return self.attributes.get(whole, UNKNOWN)
-        base = self.value(node.value, names)
-        if isinstance(base, Tensor):
-            if node.attr == "shape":
-                return base.shape if base.shape is not None else UNKNOWN
-            if node.attr in ("T", "mT") and base.shape is not None and len(base.shape) > 1:
-                return Tensor((*base.shape[:-2], base.shape[-1], base.shape[-2]), role=base.role)
-        if isinstance(base, Layer) and node.attr == "weight":
-            self.used.add(base.name)
-            return Tensor((base.outputs, base.inputs))
-        return UNKNOWN
+    def attribute(self, base: Any, name: str) -> Any:
+        match base, name:
+            case Tensor(shape=shape), "shape":
+                return shape
+            case Tensor(shape=(_, _, *_) as shape), "T" | "mT":
+                return Tensor((*shape[:-2], shape[-1], shape[-2]), role=base.role)
+            case Layer(), "weight":
+                self.used.add(base.name)
+                return Tensor((base.outputs, base.inputs))
+        return None
 
-    def binary(self, node: ast.BinOp, names: dict[str, Any]) -> Any:
-        left, right = self.value(node.left, names), self.value(node.right, names)
-        if isinstance(node.op, ast.MatMult):
+    def binary(self, left: Any, sign: ast.operator, right: Any, written: str) -> Any:
+        if isinstance(sign, ast.MatMult):
             return self.matmul(left, right)
-        if isinstance(left, Tensor) or isinstance(right, Tensor):
-            if isinstance(left, Tensor) and isinstance(node.op, ast.Div) and left.summed is not None:
-                self.scaled(left, right)
-            return self.broadcast(left, right)
-        if isinstance(left, dict) and isinstance(right, dict):
-            match node.op:
-                case ast.Add():
-                    return plus(left, right)
-                case ast.Sub():
-                    return plus(left, times(number(-1), right))
-                case ast.Mult():
-                    return times(left, right)
-                case ast.Div() | ast.FloorDiv():
-                    below = inverse(right)
-                    return UNKNOWN if below is None else times(left, below)
-        if isinstance(left, dict) and isinstance(node.op, ast.Pow):
-            exponent = ast.unparse(node.right).strip("()")
-            return Root(left) if exponent in ("0.5", "1 / 2") else UNKNOWN
-        return UNKNOWN
-
-    def scaled(self, scores: Tensor, by: Any) -> None:
-        """Scores are divided by the root of the size that was summed over."""
-        width = by.of if isinstance(by, Root) else None
-        if isinstance(by, dict):
-            self.misfit(f"scores are divided by {show(by)}, not by a root")
-        elif width is not None and scores.summed is not None and not self.equal(width, scores.summed):
-            if self.repair is not None:
-                self.repair(self, "scale", scores.summed)
-                return
-            self.misfit(f"scores are divided by the root of {show(width)}, not of {show(scores.summed)}")
-
-    def broadcast(self, left: Any, right: Any) -> Any:
         tensors = [each for each in (left, right) if isinstance(each, Tensor)]
-        kept = next((each for each in tensors if each.summed is not None), tensors[0])
-        shapes = [each.shape for each in tensors]
-        if len(tensors) < 2 or shapes[0] is None or shapes[1] is None:
-            known = next((shape for shape in shapes if shape is not None), None)
-            return Tensor(known, kept.summed) if len(tensors) < 2 else Tensor(None)
-        return Tensor(self.batch(shapes[0], shapes[1]), kept.summed)
+        if tensors:
+            if isinstance(left, Tensor) and isinstance(sign, ast.Div) and left.summed is not None:
+                self.scaled(left.summed, right)
+            summed = next((each.summed for each in tensors if each.summed is not None), None)
+            if len(tensors) == 1:
+                return Tensor(tensors[0].shape, summed)
+            one, other = (each.shape for each in tensors)
+            return Tensor(None) if one is None or other is None else Tensor(self.batch(one, other), summed)
+        if isinstance(left, Polynomial) and isinstance(sign, ast.Pow):
+            return Root(left) if written.strip("()") in ("0.5", "1 / 2") else None
+        if isinstance(left, Polynomial) and isinstance(right, Polynomial) and type(sign) in OPERATORS:
+            return OPERATORS[type(sign)](left, right)
+        return None
 
-    def batch(self, one: tuple[Terms, ...], other: tuple[Terms, ...]) -> tuple[Terms, ...]:
+    def scaled(self, summed: Polynomial, by: Any) -> None:
+        """Scores are divided by the root of the size that was summed over."""
+        if isinstance(by, Polynomial):
+            self.misfit(f"scores are divided by {by}, not by a root")
+        elif isinstance(by, Root) and not self.equal(by.of, summed):
+            if self.repair is not None:
+                self.repair(self, "scale", summed)
+            else:
+                self.misfit(f"scores are divided by the root of {by.of}, not of {summed}")
+
+    def batch(self, one: Shape, other: Shape) -> Shape:
         """Axes broadcast against each other."""
         size = max(len(one), len(other))
-        pairs = zip((ONE,) * (size - len(one)) + one, (ONE,) * (size - len(other)) + other, strict=True)
         found = []
-        for a, b in pairs:
-            if a != ONE and b != ONE and not self.equal(a, b):
-                self.misfit(f"{show(a)} and {show(b)} do not fit")
-            found.append(b if a == ONE else a)
+        for a, b in zip((ONE,) * (size - len(one)) + one, (ONE,) * (size - len(other)) + other, strict=True):
+            if a != 1 and b != 1 and not self.equal(a, b):
+                self.misfit(f"{a} and {b} do not fit")
+            found.append(b if a == 1 else a)
         return tuple(found)
 
     def matmul(self, left: Any, right: Any) -> Any:
         self.products += 1
-        pair = getattr(left, "role", ""), getattr(right, "role", "")
-        fitting = {"w": "v", "q": "k"}
-        if all(pair):
-            self.mismatches += fitting.get(pair[0]) != pair[1]
-        if not isinstance(left, Tensor) or not isinstance(right, Tensor) or left.shape is None or right.shape is None:
-            return Tensor(None)
-        a, b = left.shape, right.shape
-        if len(a) < 1 or len(b) < 1:
-            return self.misfit("a product of a number")
-        if not self.equal(a[-1], b[-2] if len(b) > 1 else b[-1]):
-            return self.misfit(f"{shown(a)} times {shown(b)}: {show(a[-1])} and {show(b[-2] if len(b) > 1 else b[-1])}")
-        front = self.batch(a[:-2], b[:-2])
-        shape = (*front, *(a[-2:-1]), *(b[-1:] if len(b) > 1 else ()))
-        self.count(times(*shape, a[-1]))
-        return Tensor(shape, a[-1])
+        roles = getattr(left, "role", ""), getattr(right, "role", "")
+        self.mismatches += all(roles) and roles not in (("w", "v"), ("q", "k"))
+        match left, right:
+            case Tensor(shape=(*_, inner) as a), Tensor(shape=(*_, _) as b):
+                below = b[-2:][0]
+                if not self.equal(inner, below):
+                    return self.misfit(f"{shown(a)} times {shown(b)}: {inner} and {below}")
+                shape = (*self.batch(a[:-2], b[:-2]), *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
+                self.count(*shape, inner)
+                return Tensor(shape, inner)
+        return Tensor(None)
 
-    def count(self, operations: Terms) -> None:
-        self.line.operations = plus(self.line.operations, operations)
+    def count(self, *sizes: Polynomial) -> None:
+        self.line.operations += product(sizes)
 
-    def einsum(self, spec: str, operands: Sequence[Any]) -> Any:
-        self.products += 1
-        spec = spec.replace(" ", "").replace("...", "")
-        inputs, arrow, out = spec.partition("->")
-        terms = inputs.split(",")
-        if not arrow or len(terms) != len(operands):
-            return self.misfit(f'einsum "{spec}" has {len(terms)} operands for {len(operands)}')
-        if set(out) - set(inputs):
-            return self.misfit(f"{', '.join(sorted(set(out) - set(inputs)))} of the result is in no operand")
-        known: dict[str, Any] = {}
-        for letters, operand in zip(terms, operands, strict=True):
-            shape = operand.shape if isinstance(operand, Tensor) else None
-            if shape is None:
-                continue
-            if len(letters) != len(shape):
-                self.misfit(f"{letters} for {shown(shape)}")
-                continue
-            for letter, size in zip(letters, shape, strict=True):
-                if letter in known and not self.equal(known[letter], size):
-                    self.misfit(f"{letter} is {show(known[letter])} and {show(size)}")
-                known.setdefault(letter, size)
-        guessed = bool(set(out) - set(known))
-        for letter in dict.fromkeys(inputs.replace(",", "")):
-            known.setdefault(letter, symbol(letter))
-        self.count(times(*(known[letter] for letter in dict.fromkeys(inputs.replace(",", "")))))
-        self.infer(terms, operands, known)
-        gone = [known[letter] for letter in dict.fromkeys(inputs.replace(",", "")) if letter not in out]
-        return Tensor(tuple(known[letter] for letter in out), gone[0] if len(gone) == 1 else None, guessed)
-
-    def infer(self, terms: Sequence[str], operands: Sequence[Any], known: Mapping[str, Terms]) -> None:
-        """Operands of unknown shape have the axes that the einsum names."""
-        for letters, node in zip(terms, self.asked_operands, strict=False):
-            if isinstance(node, ast.Name) and node.id not in self.shapes:
-                self.shapes[node.id] = tuple(known[letter] for letter in letters)
-
-    def infer_joined(self, shape: tuple[Terms, ...], place: int) -> None:
-        """A new entry of unknown shape, joined to known ones, has their axes without the one that grows."""
-        for node in ast.walk(ast.Tuple([*self.asked_operands])):
-            match node:
-                case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="unsqueeze")) if name not in self.shapes:
-                    self.shapes[name] = (*shape[:place], *shape[place + 1 :])
-
-    asked_operands: Sequence[ast.expr] = ()
-
-    def subscript(self, node: ast.Subscript, names: dict[str, Any]) -> Any:
-        base = self.value(node.value, names)
-        index = node.slice
+    def subscript(self, base: Any, index: ast.expr, names: dict[str, Any]) -> Any:
         if isinstance(base, tuple):
-            place = self.integer(self.value(index, names))
-            return base[place] if place is not None and -len(base) <= place < len(base) else UNKNOWN
+            place = _integer(self.value(index, names))
+            return base[place] if isinstance(place, int) and -len(base) <= place < len(base) else None
         if not isinstance(base, Tensor) or base.shape is None:
-            return UNKNOWN
+            return None
         parts = index.elts if isinstance(index, ast.Tuple) else [index]
+        plain = [part.value if isinstance(part, ast.Constant) else part for part in parts]
         shape, rest = [], list(base.shape)
-        for part in parts:
-            if isinstance(part, ast.Constant) and part.value is None:
+        for part in plain:
+            if part is None:
                 shape.append(ONE)
-            elif isinstance(part, ast.Constant) and part.value is Ellipsis:
-                left = sum(not (isinstance(p, ast.Constant) and p.value in (None, Ellipsis)) for p in parts)
-                shape += rest[: len(rest) - left]
-                rest = rest[len(rest) - left :]
-            elif isinstance(part, ast.Slice) and rest:
-                size = rest.pop(0)
-                whole = part.lower is None and part.upper is None
-                upper = self.value(part.upper, names) if part.upper is not None and part.lower is None else UNKNOWN
-                shape.append(size if whole else upper if isinstance(upper, dict) else symbol("?"))
+            elif part is Ellipsis:
+                kept = len(rest) - sum(each is not None and each is not Ellipsis for each in plain)
+                shape, rest = [*shape, *rest[:kept]], rest[kept:]
             elif rest:
-                rest.pop(0)
+                size = rest.pop(0)
+                if isinstance(part, ast.Slice) and (part.lower or part.upper):
+                    upper = self.value(part.upper, names) if part.upper and not part.lower else None
+                    size = upper if isinstance(upper, Polynomial) else Polynomial.name("?")
+                shape += [size] if isinstance(part, ast.Slice) else []
         return Tensor((*shape, *rest))
-
-    def integer(self, value: Any) -> int | None:
-        return int(value.get((), 0)) if isinstance(value, dict) and set(value) <= {()} else None
 
     # --- calls
 
     def called(self, node: ast.Call, names: dict[str, Any]) -> Any:
         name = ast.unparse(node.func)
         last = name.rpartition(".")[2]
-        if found := BLANK.match(last):
-            self.scopes[found[1]] = dict(names), self.where
-        arguments = [self.value(each, names) for each in node.args if not isinstance(each, ast.Starred)]
+        self.blank(last, names)
+        arguments = [None if isinstance(each, ast.Starred) else self.value(each, names) for each in node.args]
         options = {each.arg: self.value(each.value, names) for each in node.keywords if each.arg}
-        if any(isinstance(each, ast.Starred) for each in node.args):
-            arguments.append(UNKNOWN)
+        given = arguments[0] if arguments else None
         target = self.attributes.get(name) if name.startswith("self.") else names.get(name)
-        if isinstance(target, Layer):
-            self.used.add(name)
-            return self.applied(target, arguments)
-        if target is None and re.fullmatch(r"self\.(?:\w*(?:proj|linear|dense)\w*|[Ww]_?\w{1,3})", name) and arguments:
-            given = arguments[0]
-            width = given.shape[-1] if isinstance(given, Tensor) and given.shape else None
-            if width is not None and last not in self.listing.functions:
-                return self.applied(Layer(name, width, width), arguments)
         function = self.listing.functions.get(last)
-        if function is not None and (name == last or name.startswith("self.")):
-            self.used.add(name)
-            values = dict(zip(function.parameters, arguments, strict=False)) | options
-            return self.call(function, values)
-        module = isinstance(node.func, ast.Name) or name.split(".")[0] in (
-            "torch",
-            "np",
-            "numpy",
-            "F",
-            "nn",
-            "math",
-            "jnp",
-            "tf",
-            "einops",
-        )
-        if not module and isinstance(node.func, ast.Attribute):
-            arguments.insert(0, self.value(node.func.value, names))
-            if last == "item" or isinstance(arguments[0], Unknown):
-                return UNKNOWN
-        self.asked_operands = node.args[1:] if last == "einsum" else node.args[:1]
-        if _SAME.fullmatch(last):
-            kept = [each for each in arguments if isinstance(each, Tensor)]
-            return kept[0] if kept else Layer(last, kind="same") if name.startswith("nn.") else UNKNOWN
-        operation = _OPERATIONS.get(last)
-        result = operation(self, arguments, options) if operation is not None else UNKNOWN
-        if isinstance(result, Tensor) and last not in ("matmul", "bmm", "mm", "einsum", "softmax", "cat"):
-            result = replace(result, role=next((each.role for each in arguments if isinstance(each, Tensor)), ""))
-        return result
+        if target is None and function is None and _PATTERN["layer"].fullmatch(name) and getattr(given, "shape", None):
+            target = Layer(name, given.shape[-1], given.shape[-1])  # pyright: ignore[reportOptionalMemberAccess]
+        try:
+            if isinstance(target, Layer):
+                self.used.add(name)
+                return self.applied(target, given)
+            if function is not None and (name == last or name.startswith("self.")):
+                self.used.add(name)
+                return self.call(function, dict(zip(function.parameters, arguments, strict=False)) | options)
+            if isinstance(node.func, ast.Attribute) and not _PATTERN["module"].match(name):
+                arguments.insert(0, self.value(node.func.value, names))
+                if last == "item" or arguments[0] is None:
+                    return None
+            self.operands = node.args[1:] if last == "einsum" else node.args[:1]
+            return self.operation(name, last, arguments, options)
+        except Misfit as misfit:
+            return self.misfit(str(misfit))
 
-    def applied(self, layer: Layer, arguments: Sequence[Any]) -> Any:
-        if layer.kind == "same":
-            return arguments[0] if arguments else UNKNOWN
-        if layer.kind == "softmax":
-            return _OPERATIONS["softmax"](self, list(arguments), {"dim": layer.inputs})
-        given = arguments[0] if arguments else UNKNOWN
-        if not isinstance(given, Tensor):
+    def operation(self, name: str, last: str, arguments: list[Any], options: dict[str, Any]) -> Any:
+        """A function of PyTorch, NumPy or einops."""
+        tensor = next((each for each in arguments if isinstance(each, Tensor)), None)
+        if _PATTERN["same"].fullmatch(last):
+            return tensor or (Layer(last, kind="same") if name.startswith("nn.") else None)
+        if last in _OPERATIONS:
+            return _OPERATIONS[last](self, arguments, options)
+        if last not in _RULES:
+            return None
+        given, *rest = arguments or [None]
+        if not isinstance(given, Tensor) or given.shape is None:
             return Tensor(None)
-        if given.shape is None:
+        plain = {{"axis": "dim", "keepdims": "keepdim"}.get(key, key): _integer(each) for key, each in options.items()}
+        plain = {key: each for key, each in plain.items() if key in ("dim", "keepdim")}
+        try:
+            found = _RULES[last](list(given.shape), *map(_integer, rest), **plain)
+        except IndexError:
+            raise Misfit("an axis that does not exist") from None
+        except TypeError:
+            return Tensor(None)
+        return Tensor(tuple(found), role=given.role) if isinstance(found, list) else found
+
+    def applied(self, layer: Layer, given: Any) -> Any:
+        if layer.kind == "same":
+            return given
+        if layer.kind == "softmax":
+            return _softmax(self, [given], {"dim": layer.inputs})
+        if not isinstance(given, Tensor) or given.shape is None:
             return Tensor(None)
         self.applications[layer.name] += 1
-        self.mismatches += _differ(role_of(layer.name), given.role)
+        self.mismatches += differ(layer.name, given.role)
         if not self.equal(given.shape[-1], layer.inputs):
             if self.repair is None:
-                self.misfit(f"{layer.name} takes {show(layer.inputs)}, not {show(given.shape[-1])}")
+                self.misfit(f"{layer.name} takes {layer.inputs}, not {given.shape[-1]}")
             else:
                 self.repair(self, layer.name, given.shape[-1])
-        if isinstance(layer.outputs, Unknown):
+        if layer.outputs is None:
             return Tensor(None)
-        self.count(times(*given.shape, layer.outputs))
+        self.count(*given.shape, layer.outputs)
         return Tensor((*given.shape[:-1], layer.outputs), role=role_of(layer.name))
 
 
-def _differ(name: str, role: str) -> bool:
-    """Whether a name promises another role than a tensor has; outputs and weights are named in many ways."""
-    return bool(name) and bool(role) and name != role and {name, role} <= set("qkv")
+def _integer(value: Any) -> Any:
+    """A size that is a number as an int, and tuples of them; anything else as it is."""
+    if isinstance(value, tuple):
+        return tuple(map(_integer, value))
+    return int(value.number) if isinstance(value, Polynomial) and value.number is not None else value
 
 
-Operation = Callable[[Run, list[Any], dict[str, Any]], Any]
-_OPERATIONS: dict[str, Operation] = {}
+# --- operations that change a shape alone: the sizes, then the arguments, as whole numbers where they are
 
 
-def operation(*names: str) -> Callable[[Operation], Operation]:
-    def register(function: Operation) -> Operation:
-        _OPERATIONS.update(dict.fromkeys(names, function))
-        return function
-
-    return register
-
-
-def on_shape(*names: str) -> Callable[[Callable[[Run, Tensor, list[Terms], list[Any], dict[str, Any]], Any]], None]:
-    """Register an operation on a tensor; of an unknown shape nothing is known afterwards either."""
-
-    def register(function: Callable[[Run, Tensor, list[Terms], list[Any], dict[str, Any]], Any]) -> None:
-        def guarded(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
-            given = a[0] if a else UNKNOWN
-            if not isinstance(given, Tensor) or given.shape is None:
-                return Tensor(None)
-            return function(run, given, list(given.shape), a[1:], o)
-
-        operation(*names)(guarded)
-
-    return register
+def _transpose(shape: list[Polynomial], *axes: int) -> list[Polynomial]:
+    if not axes:
+        return shape[::-1]
+    i, j = axes if len(axes) == 2 else (None, None)
+    shape[i], shape[j] = shape[j], shape[i]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return shape
 
 
-def _axis(run: Run, a: list[Any], o: dict[str, Any], default: Any = UNKNOWN, place: int = 0) -> int | None:
-    return run.integer(o.get("dim", o.get("axis", a[place] if len(a) > place else default)))
+def _permute(shape: list[Polynomial], *order: Any) -> list[Polynomial]:
+    places = order[0] if len(order) == 1 else order
+    if sorted(place % len(shape) for place in places) != list(range(len(shape))):
+        raise Misfit("an order that is no order of the axes")
+    return [shape[place] for place in places]
 
 
-@operation("Linear")
-def _linear(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
-    inputs = a[0] if a else o.get("in_features", UNKNOWN)
-    return Layer("", inputs, a[1] if len(a) > 1 else o.get("out_features", UNKNOWN))
+def _unsqueeze(shape: list[Polynomial], dim: int) -> list[Polynomial]:
+    shape.insert(dim + len(shape) + 1 if dim < 0 else dim, ONE)
+    return shape
 
 
-@operation("Softmax")
-def _softmax_layer(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
-    return Layer("", o.get("dim", a[0] if a else number(-1)), kind="softmax")
+def _squeeze(shape: list[Polynomial], dim: int | None = None) -> list[Polynomial]:
+    return [
+        size for axis, size in enumerate(shape) if size != 1 or (dim is not None and axis != range(len(shape))[dim])
+    ]
 
 
-@operation("sqrt")
-def _sqrt(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
-    return Root(a[0]) if a and isinstance(a[0], dict) else a[0] if a else UNKNOWN
+def _reduced(shape: list[Polynomial], dim: int | None = None, keepdim: Any = False) -> list[Polynomial]:
+    if dim is None:
+        return []
+    shape[dim : dim + 1 or None] = [ONE] if keepdim is True else []
+    return shape
 
 
-@operation("matmul", "bmm", "mm", "dot")
-def _matmul(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
-    return run.matmul(a[0], a[1]) if len(a) > 1 else UNKNOWN
+def _size(shape: list[Polynomial], dim: int | None = None) -> Any:
+    return tuple(shape) if dim is None else shape[dim]
 
 
-@operation("einsum")
+_RULES: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("transpose", "swapaxes", "t"), _transpose),
+    **dict.fromkeys(("unsqueeze", "expand_dims"), _unsqueeze),
+    **dict.fromkeys(("sum", "mean", "max", "amax", "argmax"), _reduced),
+    "permute": _permute,
+    "squeeze": _squeeze,
+    "size": _size,
+}
+
+
+# --- operations that count, compare sizes or make something else than a tensor
+
+
 def _einsum(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
-    if not a or not isinstance(a[0], str):
+    spec, *operands = a or [None]
+    if not isinstance(spec, str):
         return Tensor(None)
-    if found := BLANK.search(a[0]):
-        run.scopes[found[1]] = {"operands": tuple(a[1:])}, "einsum"
+    if found := BLANK.search(spec):
+        run.scopes[found[1]] = {"operands": tuple(operands)}, "einsum"
         return Tensor(None)
-    return run.einsum(a[0], a[1:])
+    run.products += 1
+    inputs, arrow, out = spec.replace(" ", "").replace("...", "").partition("->")
+    terms, letters = inputs.split(","), dict.fromkeys(inputs.replace(",", ""))
+    if not arrow or len(terms) != len(operands):
+        raise Misfit(f'einsum "{spec}" has {len(terms)} operands for {len(operands)}')
+    if lost := set(out) - set(letters):
+        raise Misfit(f"{', '.join(sorted(lost))} of the result is in no operand")
+    known: dict[str, Polynomial] = {}
+    for axes, operand in zip(terms, operands, strict=True):
+        shape = getattr(operand, "shape", None)
+        if shape is not None and len(axes) != len(shape):
+            run.misfit(f"{axes} for {shown(shape)}")
+            continue
+        for letter, size in zip(axes, shape or (), strict=False):
+            if not run.equal(known.setdefault(letter, size), size):
+                run.misfit(f"{letter} is {known[letter]} and {size}")
+    guessed = not set(out) <= set(known)
+    known = {letter: known.get(letter, Polynomial.name(letter)) for letter in letters}
+    run.count(*known.values())
+    # Operands of unknown shape have the axes that the einsum names.
+    for axes, node in zip(terms, run.operands, strict=False):
+        if isinstance(node, ast.Name):
+            run.shapes.setdefault(node.id, tuple(known[letter] for letter in axes))
+    gone = [size for letter, size in known.items() if letter not in out]
+    return Tensor(tuple(known[letter] for letter in out), gone[0] if len(gone) == 1 else None, guessed)
 
 
-@operation("softmax")
 def _softmax(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
     run.softmaxes += 1
-    if not a or not isinstance(a[0], Tensor) or a[0].shape is None:
+    given = a[0] if a else None
+    if not isinstance(given, Tensor) or not given.shape:
         return Tensor(None, role="w")
-    given, place = a[0], _axis(run, a[1:], o, number(-1))
-    if place is not None and given.summed is not None and place % len(given.shape or ()) != len(given.shape or ()) - 1:
+    place = _integer(o.get("dim", o.get("axis", a[1] if len(a) > 1 else -1)))
+    if isinstance(place, int) and given.summed is not None and place % len(given.shape) != len(given.shape) - 1:
         run.misfit("the softmax is not over the keys, the last axis")
-    run.count(times(*(given.shape or ())))
+    run.count(*given.shape)
     return Tensor(given.shape, role="w")
 
 
-@operation("view", "reshape")
 def _view(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
-    given, sizes = a[0], a[1:]
-    sizes = list(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], tuple) else list(sizes)
+    given, *sizes = a
+    sizes = list(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], tuple) else sizes
+    unknown = [place for place, size in enumerate(sizes) if not isinstance(size, Polynomial) or size == -1]
     if not isinstance(given, Tensor) or given.shape is None:
-        known = all(isinstance(size, dict) and size != number(-1) for size in sizes)
-        return Tensor(tuple(sizes) if known and sizes else None)
-    total = times(*given.shape)
-    unknown = [place for place, size in enumerate(sizes) if not isinstance(size, dict) or size == number(-1)]
-    rest = times(*(size for place, size in enumerate(sizes) if place not in unknown))
-    below = inverse(rest)
-    if len(unknown) == 1 and below is not None:
-        sizes[unknown[0]] = times(total, below)
-    elif unknown:
+        return Tensor(None if unknown or not sizes else tuple(sizes))
+    ratio = product(given.shape) / product(size for place, size in enumerate(sizes) if place not in unknown)
+    if len(unknown) > 1:
         return Tensor(None)
-    elif total != rest:
-        if run.repair is not None and below is not None:
-            sizes = run.repair(run, run.where, (sizes, times(total, below)))
-            return Tensor(tuple(sizes))
-        return run.misfit(f"view of {shown(given.shape)} as {shown(sizes)}")
-    return Tensor(tuple(sizes), given.summed if len(sizes) == len(given.shape) else None)
+    if unknown:
+        sizes[unknown[0]] = ratio
+    elif ratio != 1:
+        if run.repair is None:
+            raise Misfit(f"view of {shown(given.shape)} as {shown(sizes)}")
+        sizes = run.repair(run, run.where, (sizes, ratio))
+    return Tensor(tuple(sizes), given.summed if len(sizes) == len(given.shape) else None, role=given.role)
 
 
-@on_shape("transpose", "swapaxes", "t")
-def _transpose(run: Run, given: Tensor, shape: list[Terms], a: list[Any], o: dict[str, Any]) -> Any:
-    places = [place for each in a[:2] if (place := run.integer(each)) is not None]
-    if len(places) < 2:
-        return Tensor(tuple(reversed(shape)) if not a else None)
-    if not all(-len(shape) <= place < len(shape) for place in places):
-        return run.misfit("an axis that does not exist")
-    i, j = places
-    shape[i], shape[j] = shape[j], shape[i]
-    return Tensor(tuple(shape))
-
-
-@on_shape("permute")
-def _permute(run: Run, given: Tensor, shape: list[Terms], a: list[Any], o: dict[str, Any]) -> Any:
-    order = [run.integer(each) for each in (a[0] if len(a) == 1 and isinstance(a[0], tuple) else a)]
-    places = [place for place in order if place is not None]
-    if len(places) != len(order):
-        return Tensor(None)
-    if sorted(place % len(shape) for place in places) != list(range(len(shape))):
-        return run.misfit("an order that is no order of the axes")
-    return Tensor(tuple(shape[place] for place in places))
-
-
-@on_shape("unsqueeze", "expand_dims")
-def _unsqueeze(run: Run, given: Tensor, shape: list[Terms], a: list[Any], o: dict[str, Any]) -> Any:
-    place = _axis(run, a, o)
-    if place is None:
-        return Tensor(None)
-    shape.insert(place + len(shape) + 1 if place < 0 else place, ONE)
-    return Tensor(tuple(shape))
-
-
-@on_shape("squeeze")
-def _squeeze(run: Run, given: Tensor, shape: list[Terms], a: list[Any], o: dict[str, Any]) -> Any:
-    place = _axis(run, a, o)
-    gone = {place % len(shape)} if place is not None else set(range(len(shape)))
-    return Tensor(tuple(size for axis, size in enumerate(shape) if size != ONE or axis not in gone))
-
-
-@operation("cat", "concatenate", "concat")
 def _cat(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
     parts = a[0] if a and isinstance(a[0], tuple) else ()
-    place = _axis(run, a[1:], o, number(0))
+    place = _integer(o.get("dim", o.get("axis", a[1] if len(a) > 1 else 0)))
     shapes = [part.shape for part in parts if isinstance(part, Tensor) and part.shape is not None]
-    if len(shapes) != len(parts) or not shapes or place is None:
-        if shapes and place is not None:
-            run.infer_joined(shapes[0], place)
+    if not shapes or not isinstance(place, int):
         return Tensor(None)
-    if len({len(shape) for shape in shapes}) > 1:
-        return run.misfit("tensors of different rank are joined")
-    place %= len(shapes[0])
-    for axis in range(len(shapes[0])):
-        if axis != place and not all(run.equal(shapes[0][axis], shape[axis]) for shape in shapes):
-            return run.misfit(f"{' and '.join(map(shown, shapes))} are joined on axis {place}")
-    return Tensor((*shapes[0][:place], plus(*(shape[place] for shape in shapes)), *shapes[0][place + 1 :]))
+    first, *others = shapes
+    if len(shapes) != len(parts):
+        # A new entry of unknown shape, joined to known ones, has their axes without the one that grows.
+        for node in ast.walk(ast.Tuple([*run.operands])):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="unsqueeze")):
+                    run.shapes.setdefault(name, (*first[:place], *first[place + 1 :]))
+        return Tensor(None)
+    place %= len(first)
+    for shape in others:
+        rest = [(one, two) for axis, (one, two) in enumerate(zip(first, shape, strict=False)) if axis != place]
+        if len(shape) != len(first) or not all(run.equal(*pair) for pair in rest):
+            raise Misfit(f"{' and '.join(map(shown, shapes))} are joined on axis {place}")
+    return Tensor((*first[:place], sum((shape[place] for shape in shapes), Polynomial({})), *first[place + 1 :]))
 
 
-@on_shape("size")
-def _size(run: Run, given: Tensor, shape: list[Terms], a: list[Any], o: dict[str, Any]) -> Any:
-    place = _axis(run, a, o)
-    return tuple(shape) if place is None else shape[place]
+def _made(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
+    sizes = a[0] if len(a) == 1 and isinstance(a[0], tuple) else a
+    return Tensor(tuple(sizes) if all(isinstance(size, Polynomial) for size in sizes) else None)
 
 
-@on_shape("sum", "mean", "max", "amax", "argmax")
-def _sum(run: Run, given: Tensor, shape: list[Terms], a: list[Any], o: dict[str, Any]) -> Any:
-    place = _axis(run, a, o)
-    if place is None:
-        return Tensor(())
-    kept = [ONE] if o.get("keepdim", o.get("keepdims")) is True else []
-    place %= len(shape)
-    return Tensor((*shape[:place], *kept, *shape[place + 1 :]))
-
-
-@operation("randn", "zeros", "ones", "rand", "empty")
-def _randn(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
-    sizes = list(a[0]) if len(a) == 1 and isinstance(a[0], tuple) else a
-    return Tensor(tuple(sizes) if all(isinstance(size, dict) for size in sizes) else None)
-
-
-@on_shape("scaled_dot_product_attention")
-def _attention(run: Run, given: Tensor, shape: list[Terms], a: list[Any], o: dict[str, Any]) -> Any:
+def _attention(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
     run.softmaxes += 1
-    keys, values = (each.shape if isinstance(each, Tensor) else None for each in (*a[:2], UNKNOWN, UNKNOWN)[:2])
-    if not keys or not values:
-        return Tensor(None)
-    run.count(plus(times(*shape, keys[-2]), times(*shape[:-1], keys[-2], values[-1])))
-    return Tensor((*shape[:-1], values[-1]))
+    match a:
+        case [Tensor(shape=(*front, width)), Tensor(shape=(*_, keys, _)), Tensor(shape=(*_, out)), *_]:
+            run.count(*front, width, keys)
+            run.count(*front, keys, out)
+            return Tensor((*front, out))
+    return Tensor(None)
 
 
-@on_shape("rearrange", "repeat")
-def _rearrange(run: Run, given: Tensor, shape: list[Terms], a: list[Any], o: dict[str, Any]) -> Any:
+def _rearrange(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
     """einops: axes by name, joined in brackets; a name to which one side alone gives a size is worked out."""
-    if not a or not isinstance(a[0], str) or "->" not in a[0]:
-        return Tensor(None)
-    left, _, right = a[0].partition("->")
-    sides = [re.findall(r"\(([^)]*)\)|(\S+)", side) for side in (left, right)]
-    known = {name: size for name, size in o.items() if isinstance(size, dict)}
-    if len(sides[0]) != len(shape):
-        return run.misfit(f"{left.strip()} for {shown(shape)}")
-    for (joined, single), size in zip(sides[0], shape, strict=True):
-        names = joined.split() or [single]
+    match a:
+        case [Tensor(shape=tuple() as shape), str() as spec] if "->" in spec:
+            left, right = (
+                [(joined or single).split() for joined, single in re.findall(r"\(([^)]*)\)|(\S+)", side)]
+                for side in spec.split("->")
+            )
+        case _:
+            return Tensor(None)
+    if len(left) != len(shape):
+        raise Misfit(f"{spec} for {shown(shape)}")
+    known = {"1": ONE} | {name: size for name, size in o.items() if isinstance(size, Polynomial)}
+    for names, size in zip(left, shape, strict=True):
         free = [name for name in names if name not in known]
-        over = inverse(times(*(known[name] for name in names if name in known)))
-        if len(free) == 1 and over is not None:
-            known[free[0]] = times(size, over)
-        elif not free and times(*(known[name] for name in names)) != size:
-            return run.misfit(f"({' '.join(names)}) is not {show(size)}")
-    known["1"] = ONE
-    return Tensor(tuple(
-        times(*(known.get(name, symbol(name)) for name in joined.split() or [single])) for joined, single in sides[1]
-    ))  # fmt: skip
+        rest = size / product(known[name] for name in names if name in known)
+        if len(free) == 1:
+            known[free[0]] = rest
+        elif not free and rest != 1:
+            raise Misfit(f"({' '.join(names)}) is not {size}")
+    sizes = (product(known.get(name, Polynomial.name(name)) for name in names) for names in right)
+    return Tensor(tuple(sizes), role=a[0].role)
 
 
-def shown(shape: Sequence[Any], names: Mapping[str, Terms] | None = None) -> str:
+Operation = Callable[[Run, list[Any], dict[str, Any]], Any]
+_OPERATIONS: dict[str, Operation] = {
+    "Linear": lambda run, a, o: Layer(
+        "", a[0] if a else o.get("in_features"), a[1] if len(a) > 1 else o.get("out_features")
+    ),
+    "Softmax": lambda run, a, o: Layer("", o.get("dim", a[0] if a else Polynomial.of(-1)), kind="softmax"),
+    "sqrt": lambda run, a, o: Root(a[0]) if a and isinstance(a[0], Polynomial) else a[0] if a else None,
+    **dict.fromkeys(("matmul", "bmm", "mm", "dot"), lambda run, a, o: run.matmul(*a[:2]) if len(a) > 1 else None),
+    "einsum": _einsum,
+    "softmax": _softmax,
+    **dict.fromkeys(("view", "reshape"), _view),
+    **dict.fromkeys(("cat", "concatenate", "concat"), _cat),
+    **dict.fromkeys(("randn", "zeros", "ones", "rand", "empty"), _made),
+    "scaled_dot_product_attention": _attention,
+    **dict.fromkeys(("rearrange", "repeat"), _rearrange),
+}
+
+
+def shown(shape: Sequence[Any], names: Mapping[str, Polynomial] | None = None) -> str:
     """A shape as text; a size that has a name is shown by it."""
-    back = {tuple(sorted(size.items())): name for name, size in (names or {}).items()}
-    sizes = []
-    for size in shape:
-        text = (
-            "?" if not isinstance(size, dict) else back.get(tuple(sorted(size.items())), show(size).replace(" ", "*"))
-        )
-        sizes.append(text.replace("*+*", " + ").replace("*-*", " - "))
-    return f"[{', '.join(sizes)}]"
+    back = {size: name for name, size in (names or {}).items()}
+    sizes = ["?" if size is None else back.get(size, str(size).replace(" ", "*")) for size in shape]
+    return f"[{', '.join(sizes)}]".replace("*+*", " + ").replace("*-*", " - ")
+
+
+def sizes_of(shape: Sequence[int | str]) -> Shape:
+    """A shape that is given outside of a listing."""
+    return tuple(size_of(str(size)) or Polynomial.name(str(size)) for size in shape)
 
 
 def execute(
@@ -735,60 +647,46 @@ def execute(
         attributes: Values of attributes that the listing does not set.
     """
     listing = read(text)
-    run = Run(listing, repair=repair, attributes=dict(attributes or {}))
-    outside = {name: Tensor(tuple(number(s) if isinstance(s, int) else size_of(s) or symbol(s) for s in shape))
-               for name, shape in (declared or {}).items() if shape}  # fmt: skip
-    names: dict[str, Any] = dict(outside)
-    run.call(Function("", (), listing.top.body, listing.top.declared), names)
-    start = listing.functions.get("__init__")
+    run = Run(listing, dict(attributes or {}), repair)
+    outside = {name: Tensor(sizes_of(shape)) for name, shape in (declared or {}).items() if shape}
+    run.call(listing.top, outside)
+    start = listing.functions.pop("__init__", None)
     if start is not None:
         # Methods may use the constructor's parameters by their bare names.
-        run.constants = {name: symbol(name) for name in start.parameters}
+        run.constants = {name: Polynomial.name(name) for name in start.parameters}
         run.call(start, run.constants)
-        for name, value in (changes or {}).items():
-            run.attributes[name] = value
-    called = {name for function in listing.functions.values() for each in function.body
-              for name in re.findall(r"(\w+)\s*\(", each.text)}  # fmt: skip
-    entry = [f for f in listing.functions.values() if f.name in ("forward", "__call__", "call")]
-    entry = entry or [f for f in listing.functions.values() if f.name not in called and f.name != "__init__"]
-    for function in entry:
+        run.attributes |= changes or {}
+    functions = listing.functions.values()
+    called = {name for each in functions for line in each.body for name in re.findall(r"(\w+)\s*\(", line.text)}
+    entry = [each for each in functions if each.name in ("forward", "__call__", "call")]
+    for function in entry or [each for each in functions if each.name not in called]:
         given = {name: outside.get(name, _argument(run, function, name)) for name in function.parameters}
         run.returned = run.call(function, given)
-        if start is not None and isinstance(run.returned, Tensor):
-            _check_output(run, function, given)
+        first = next((value.shape for value in given.values() if isinstance(value, Tensor)), None)
+        out = getattr(run.returned, "shape", None)
+        # A module of attention gives back a row for every query, as wide as the model.
+        if start is None or first is None or out is None:
+            continue
+        if len(out) != len(first) or not all(map(run.equal, out, first)):
+            run.misfit(f"the result is {shown(out)}, not {shown(first)}")
     return run
 
 
 def _argument(run: Run, function: Function, name: str) -> Any:
     """A parameter: a size, something without a shape, or a tensor as wide as the layer that it goes into."""
-    if name in function.declared or re.search(r"mask|bias|dropout|causal|training|scale|past|cache", name):
-        return UNKNOWN
-    if _SIZE_NAME.fullmatch(name):
-        return symbol(name)
-    owned = any("self." in each.text for each in function.body)
-    layer = next((run.attributes.get(f"self.{found[1]}") for each in function.body
-                  if (found := re.search(rf"self\.(\w+)\(\s*{re.escape(name)}\s*[,)]", each.text))), None)  # fmt: skip
-    width = (
-        layer.inputs
-        if isinstance(layer, Layer) and isinstance(layer.inputs, dict)
-        else run.attributes.get("self.d_model")
-    )
-    width = width if isinstance(width, dict) else symbol("d_model") if owned else None
-    if width is None:
-        return UNKNOWN
-    words = [found for each in run.listing.functions.values() for line in each.body
-             if (found := re.match(r"(\w+)\s*,\s*(\w+)\s*,\s*\w+\s*=.*(?:size\(\)|\.shape)", line.text))]  # fmt: skip
-    batch, length = (words[0][1], words[0][2]) if words else ("batch_size", "seq_length")
-    run.length = length
-    other = re.match(r"(?i)k|v|mem|context|enc|src", name) and len(function.parameters) > 1
-    return Tensor((symbol(batch), symbol("key_length" if other else length), width))
-
-
-def _check_output(run: Run, function: Function, given: Mapping[str, Any]) -> None:
-    """A module of attention gives back a row for every query, as wide as the model."""
-    first = next((value for value in given.values() if isinstance(value, Tensor)), None)
-    out = run.returned.shape
-    if first is None or first.shape is None or out is None:
-        return
-    if len(out) != len(first.shape) or not all(run.equal(a, b) for a, b in zip(out, first.shape, strict=True)):
-        run.misfit(f"the result is {shown(out)}, not {shown(first.shape)}")
+    if name in function.declared or _PATTERN["no_tensor"].search(name):
+        return None
+    if _PATTERN["size"].fullmatch(name):
+        return Polynomial.name(name)
+    body = "\n".join(each.text for each in function.body)
+    found = re.search(rf"self\.(\w+)\(\s*{re.escape(name)}\s*[,)]", body)
+    width = getattr(run.attributes.get(f"self.{found[1]}"), "inputs", None) if found else None
+    width = width if isinstance(width, Polynomial) else run.attributes.get("self.d_model")
+    if width is None and "self." not in body:
+        return None
+    lines = (line.text for each in run.listing.functions.values() for line in each.body)
+    words = next(filter(None, map(_PATTERN["unpacked"].match, lines)), None)
+    batch, run.length = words.groups() if words else ("batch_size", "seq_length")
+    other = len(function.parameters) > 1 and _PATTERN["other_length"].match(name)
+    sizes = Polynomial.name(batch), Polynomial.name("key_length" if other else run.length)
+    return Tensor((*sizes, width or Polynomial.name("d_model")))
