@@ -14,7 +14,6 @@ from qkv.maths import compare
 LAWS = {
     "rademacher": ((-1, 1), None),
     "mean 1/2 and variance 1/4": ((0, 1), None),
-    "uniform over signs": ((-1, 1), None),
 }
 
 
@@ -46,7 +45,7 @@ def enumerated(one: tuple[int, ...], other: tuple[int, ...], width: int) -> tupl
     return mean, Fraction(sum(s * s for s in scores), len(scores)) - mean**2
 
 
-@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("one", LAWS)
 @pytest.mark.parametrize("other", LAWS)
 def test_moments_of_discrete_laws(one: str, other: str, width: int):
@@ -129,6 +128,7 @@ def test_what_is_missing_is_said(givens, code):
 def test_laws_as_they_are_written():
     assert read_law("N(0, σ² I)").spread == "sigma^2 I"
     assert read_law("uniform(0, 6)").mean == "3"
+    assert read_law("uniform over signs") == read_law("rademacher")
     assert read_law("bernoulli(0.2)").spread == "4/25"
     with pytest.raises(CannotSolve):
         read_law("normal(1, 2, 3)")

@@ -91,7 +91,7 @@ def test_a_blank_that_is_not_settled_is_refused():
     assert part.answer is None
 
 
-@pytest.mark.parametrize("factor", [2, 3, 5])
+@pytest.mark.parametrize("factor", [2, 5])
 def test_changes_make_the_listing_fit_again(factor: int):
     change = {"symbol": "W_v", "role": "out_features", "value": f"{factor}*d_model"}
     part = solved("listing_changes", "", listing(MODULE), changes=[change])

@@ -65,9 +65,8 @@ def _differs(option: Option, axes: str) -> set[str]:
     indices, text = _indices(option.text), option.text.lower()
     if len(indices) == len(axes):
         return {axis for axis, index in zip(axes, indices, strict=True) if index.endswith("'")}
-    clauses = [
-        each for each in re.split(r"\band\b|,|\bof\b|\bin\b|\bfrom\b", text) if re.search(r"other|different", each)
-    ]
+    clauses = re.split(r"\band\b|,|\bof\b|\bin\b|\bfrom\b", text)
+    clauses = [clause for clause in clauses if re.search(r"other|different", clause)]
     words = {axis: words for axis, words in table("norms")["words"].items() if axis in axes}
     found = {axis for axis in words for clause in clauses if re.search(words[axis], clause)}
     if not found and not re.search(r"itself|same (?:entry|element|position)|own", text):
@@ -109,9 +108,8 @@ def receptive_field(exercise: Exercise, asked: Asked) -> Answer:
             raise CannotSolve("missing", needs="what one layer sees")
         heads, residual = exercise.size("heads") or 1, exercise.structure.residual is not False
         base = str(heads + residual) if isinstance(heads, int) else f"({heads} + 1)" if residual else heads
-        why = (
-            "each position keeps itself and meets one more by each head" if residual else "each head meets one position"
-        )
+        why = "each position keeps itself and meets one more by each head"
+        why = why if residual else "each head meets one position"
         power = str(layers) if len(str(layers)) == 1 else f"{{{layers}}}"
         return _counted(f"{base}^{power}", length, (heads, layers), why)
     why, many = "each layer reaches farther by what one window adds", rf"{layers} \cdot "

@@ -101,13 +101,9 @@ def program(exercise: Exercise, asked: Asked, words: str) -> Program:
     sizes, said = axis_sizes(exercise, asked), exercise.structure
     heads = exercise.size("heads") is not None or {"h", "H"} & set(asked.in_terms_of)
     weight = exercise.of_role("query_weight", "key_weight", "value_weight", "output_weight")
-    marks = [
-        said.phase,
-        said.similarity if said.similarity != "softmax" else "",
-        "window" if "window" in said.mask else "",
-    ]
-    marks += ["heads" if heads else "", "weight" if weight else ""]
-    words = f"{words} {' '.join(f'<{mark}>' for mark in marks if mark)}"
+    marks = {"window": "window" in said.mask, "heads": heads, "weight": weight, said.phase: said.phase}
+    marks |= {said.similarity: said.similarity != "softmax"}
+    words = f"{words} {' '.join(f'<{mark}>' for mark, holds in marks.items() if holds)}"
     variant = said.variant or ("mqa" if re.search(r"\bmqa\b|multi-?\s?query", words) else "")
     variant = variant or ("gqa" if re.search(r"\bgqa\b|group", words) or exercise.size("kv_heads") else "mha")
     if not _HEADS.search(words):
@@ -337,28 +333,21 @@ def bottleneck(exercise: Exercise, asked: Asked) -> Answer:
     if re.search(r"feed", f"{asked.object} {asked.text}"):
         p.add("feed-forward")
     # Large sizes count twice, others once or not at all; heads do not grow.
-    weight = {
-        name: sense + 1
-        for letter, sense in (("d", width), ("n", length), ("m", length))
-        for powers in p.sizes[letter].terms
-        for name, power in powers
-        if power > 0
-    }
-    heights = {
-        each.group: max(
-            sum(weight.get(name, 0) * power for name, power in powers) for powers in p.time(each.group).terms
-        )
-        for each in p.work
-    }
+    weight: dict[str, int] = {}
+    for letter, sense in (("d", width), ("n", length), ("m", length)):
+        weight |= {name: sense + 1 for powers in p.sizes[letter].terms for name, power in powers if power > 0}
+    heights: dict[str, int] = {}
+    for group in dict.fromkeys(each.group for each in p.work):
+        terms = [sum(weight.get(name, 0) * power for name, power in powers) for powers in p.time(group).terms]
+        heights[group] = max(terms)
     best = [group for group, height in heights.items() if height == max(heights.values())]
     if width == length or len(best) == len(heights):
         raise CannotSolve("not_understood", found=f"the regime {asked.object}")
-    named = {
-        group: f"{table('leading')[group]['called']}, {_class(p.time(group), exercise, asked, p)}" for group in heights
-    }
-    steps = [chain(text.replace(", O(", ": O(").replace(", Theta(", ": Theta(")) for text in named.values()]
-    cue = table("leading")[best[0]]["option"]
+    known, classes = table("leading"), {group: _class(p.time(group), exercise, asked, p) for group in heights}
+    steps = [chain(f"{known[group]['called']}: {classes[group]}") for group in heights]
+    cue = known[best[0]]["option"]
     fitting = [each.label for each in asked.options if re.search(cue, each.text, re.IGNORECASE)]
     if len(fitting) == 1:
         return formula(fitting[0], *steps, form="choice")
-    return formula(" and ".join(named[group] for group in best), *steps, form="words", value=tuple(best))
+    text = " and ".join(f"{known[group]['called']}, {classes[group]}" for group in best)
+    return formula(text, *steps, form="words", value=tuple(best))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from itertools import combinations, combinations_with_replacement
 from math import comb, factorial, prod
+from string import Template
 from typing import Any
 
 from ...cost.polynomial import Polynomial
@@ -90,9 +91,8 @@ def identity(exercise: Exercise, asked: Asked) -> Answer:
     """A claim proved by a chain, or refuted by a counterexample."""
     claim = asked.object.strip().strip("$")
     if "=" not in claim:
-        claim = next(
-            (equation for words, equation in table("claims").items() if re.search(words, claim.lower())), claim
-        )
+        known = (equation for words, equation in table("claims").items() if re.search(words, claim.lower()))
+        claim = next(known, claim)
     claim = re.sub(r"(\\beta|\\mu|β|μ)\s*1\b(?!_)", r"\1 \\mathbf{1}", claim)
     first, *others = split(claim, "=")
     if not others:
@@ -225,9 +225,8 @@ def kernel(exercise: Exercise, asked: Asked) -> Answer:
     power = "" if degree == 1 else f"^{degree}"
     bare = f"({q}^T {k}){power}" if power else f"{q}^T {k}"
     text = bare if constant == "0" else f"({q}^T {k} + {constant}){power}"
-    return (
-        found(text) if given else found(text, bare, "no constant", assumed=assumed("the constant of the kernel", "1"))
-    )
+    usual = assumed("the constant of the kernel", "1")
+    return found(text) if given else found(text, bare, "no constant", assumed=usual)
 
 
 @solver("feature_map")
@@ -295,18 +294,10 @@ def _general_map(q: str, k: str, width: str, degree: int, constant: str) -> tupl
     """The map for any width, with dots, and the inner product as sums over the kinds of features."""
     if degree > 2:
         raise CannotSolve("missing", needs="a width that is a number, for a degree above 2")
-    last, single = rf"{q}_{{{width}}}", rf"\sum_{{i=1}}^{{{width}}} {q}_i {k}_i"
-    if degree == 1 and constant == "0":
-        return q, single
-    if degree == 1:
-        return rf"({q}_1, \dots, {last}, sqrt({constant}))", f"{single} + {constant}"
-    text = rf"{q}_1^2, \dots, {last}^2, sqrt(2) {q}_1 {q}_2, \dots, sqrt(2) {q}_{{{width}-1}} {last}"
-    inner = rf"\sum_{{i=1}}^{{{width}}} {q}_i^2 {k}_i^2 + 2 \sum_{{i<j}} {q}_i {q}_j {k}_i {k}_j"
-    if constant != "0":
-        two, square = ("2", "1") if constant == "1" else (f"2 {constant}", f"{constant}^2")
-        text += rf", sqrt({two}) {q}_1, \dots, sqrt({two}) {last}, {constant}"
-        inner += f" + {two} {single} + {square}"
-    return f"({text})", inner
+    two, square = ("2", "1") if constant == "1" else (f"2 {constant}", f"{constant}^2")
+    text, inner = table("general_maps")[f"{degree} {'0' if constant == '0' else 'c'}"]
+    known = {"q": q, "k": k, "w": width, "c": constant, "two": two, "square": square}
+    return Template(text).substitute(known), Template(inner).substitute(known)
 
 
 def _random_features(q: str, k: str, width: str, gauss: bool) -> Answer:

@@ -87,9 +87,8 @@ def _normal(parts: list[str], each: bool, vector_means: frozenset[str]) -> Law:
     if ones := re.fullmatch(r"(.*?)\s*(?:\\mathbf\s*\{?1\}?|\b1_\{?\w+\}?|\*\s*ones\(\w*\)|(?<=[a-z])\s+1)", mean):
         return Law(ones[1].strip() or "1", spread)
     kind = "open" if _MATRIX.search(spread) and not each else "scalar"
-    return Law(
-        mean, spread, mean_kind="vector" if mean in vector_means else kind if _NAME.fullmatch(mean) else "scalar"
-    )
+    kind = "vector" if mean in vector_means else kind if _NAME.fullmatch(mean) else "scalar"
+    return Law(mean, spread, mean_kind=kind)
 
 
 def _stated(text: str, each: bool, vector_means: frozenset[str]) -> Law:
@@ -217,12 +216,9 @@ def _width(exercise: Exercise, stated: list[Given]) -> tuple[str, str]:
 
 def _values(exercise: Exercise) -> dict[str, str]:
     """Names with a number: "sigma = 1" among the givens or the definitions."""
-    stated: list[tuple[str, Any]] = [
-        (given.symbol, given.value)
-        for given in exercise.givens
-        if given.symbol and given.law is None and given.role != "law" and type(given.value) in (int, float, str)
-    ]
-    stated += [(name, value) for each in exercise.definitions for name, sign, value in [each.text.partition("=")]]
+    plain = [given for given in exercise.givens if given.symbol and given.law is None and given.role != "law"]
+    stated = [(given.symbol, given.value) for given in plain if type(given.value) in (int, float, str)]
+    stated += [(name, value) for each in exercise.definitions for name, _, value in [each.text.partition("=")]]
     values = {_ascii(name).strip(): _exact(_ascii(str(value))) for name, value in stated}
     return {name: value for name, value in values.items() if number_in(value) is not None}
 

@@ -29,12 +29,9 @@ _WORD = re.compile(r"[^\W\d]\w*")
 
 def _declared(exercise: Exercise) -> Declared:
     """Shapes that are given, by name; a matrix of numbers has its own."""
-    shapes = {
-        given.symbol: tuple(given.shape if given.shape is not None else value_shape(given.value))
-        for given in exercise.givens
-        if given.symbol and given.role != "listing"
-    }
-    return tuple((name, shape) for name, shape in shapes.items() if shape)
+    named = [given for given in exercise.givens if given.symbol and given.role != "listing"]
+    shapes = {each.symbol: value_shape(each.value) if each.shape is None else each.shape for each in named}
+    return tuple((name, tuple(shape)) for name, shape in shapes.items() if shape)
 
 
 def _answer(shape: Sequence[Polynomial], title: str, names: Mapping[str, Polynomial] | None = None) -> Answer:
@@ -169,12 +166,8 @@ def blank(exercise: Exercise, asked: Asked) -> Answer:
     text = _text(exercise)
     listing = read(text)
     declared, label = _declared(exercise), _label(asked, listing)
-    questions = [other for other in exercise.asked if other.quantity == "blank" and other.object != asked.object]
-    offered = {
-        _label(each, listing): tuple(_clean(option.text) for option in each.options)
-        for each in (*questions, asked)
-        if each.options
-    }
+    questions = [each for each in (*exercise.asked, asked) if each.quantity == "blank" and each.options]
+    offered = {_label(each, listing): tuple(_clean(option.text) for option in each.options) for each in questions}
     settled = _settled(text, declared, tuple(offered.items()))
     rest = _filled(text, {each: value for each, value in settled.items() if each != label})
     fitting = _best(rest, listing, label, declared, offered.get(label))
@@ -295,9 +288,8 @@ def _candidates(run: Run, listing: Listing, label: str) -> Iterator[str]:
     except SyntaxError:
         return
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    node = next(
-        (each for each in parents if getattr(each, "id", getattr(each, "attr", None)) == f"BLANK_{label}"), None
-    )
+    named = {getattr(each, "id", getattr(each, "attr", None)): each for each in parents}
+    node = named.get(f"BLANK_{label}")
     if node is None:
         yield from _einsum_specs(run, scope, tree)
         return

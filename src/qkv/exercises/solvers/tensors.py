@@ -446,9 +446,8 @@ def _unsqueeze(shape: list[Polynomial], dim: int) -> list[Polynomial]:
 
 
 def _squeeze(shape: list[Polynomial], dim: int | None = None) -> list[Polynomial]:
-    return [
-        size for axis, size in enumerate(shape) if size != 1 or (dim is not None and axis != range(len(shape))[dim])
-    ]
+    gone = range(len(shape)) if dim is None else [range(len(shape))[dim]]
+    return [size for axis, size in enumerate(shape) if size != 1 or axis not in gone]
 
 
 def _reduced(shape: list[Polynomial], dim: int | None = None, keepdim: Any = False) -> list[Polynomial]:
@@ -580,10 +579,8 @@ def _rearrange(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
     """einops: axes by name, joined in brackets; a name to which one side alone gives a size is worked out."""
     match a:
         case [Tensor(shape=tuple() as shape), str() as spec] if "->" in spec:
-            left, right = (
-                [(joined or single).split() for joined, single in re.findall(r"\(([^)]*)\)|(\S+)", side)]
-                for side in spec.split("->")
-            )
+            sides = [re.findall(r"\(([^)]*)\)|(\S+)", side) for side in spec.split("->")]
+            left, right = ([(joined or single).split() for joined, single in side] for side in sides)
         case _:
             return Tensor(None)
     if len(left) != len(shape):
@@ -602,9 +599,7 @@ def _rearrange(run: Run, a: list[Any], o: dict[str, Any]) -> Any:
 
 Operation = Callable[[Run, list[Any], dict[str, Any]], Any]
 _OPERATIONS: dict[str, Operation] = {
-    "Linear": lambda run, a, o: Layer(
-        "", a[0] if a else o.get("in_features"), a[1] if len(a) > 1 else o.get("out_features")
-    ),
+    "Linear": lambda run, a, o: Layer("", *(*a, *(o[key] for key in ("in_features", "out_features") if key in o))[:2]),
     "Softmax": lambda run, a, o: Layer("", o.get("dim", a[0] if a else Polynomial.of(-1)), kind="softmax"),
     "sqrt": lambda run, a, o: Root(a[0]) if a and isinstance(a[0], Polynomial) else a[0] if a else None,
     **dict.fromkeys(("matmul", "bmm", "mm", "dot"), lambda run, a, o: run.matmul(*a[:2]) if len(a) > 1 else None),
