@@ -255,3 +255,56 @@ def test_choices_by_label() -> None:
     )  # fmt: skip
     assert counted(said("(a) Answer: (i) and (ii)"), {"1": exercise}) == {"a": ["(i) and (ii)"]}
     assert counted(said("(a) Answer: causal"), {"1": exercise}) == {"a": ["causal"]}
+
+
+# --- texts around a right answer: none of them may turn it into an accusation ---------------------------------------
+
+PRINTED = {
+    "1": bank.named("scaling"),
+    "2": bank.named("argmax"),
+    "4": bank.named("decoding"),
+    "6": bank.named("kernels"),
+    "7": bank.named("saturation"),
+}
+AROUND = {
+    "1 b special case": "(b) It adds up:\n\n$$Var(q^T k) = d.$$\n\nFor $d = 64$ this is\n\n$$Var(q^T k) = 64.$$\n",
+    "1 b common mistake": "(b) We get Var(q^T k) = d.\n\nA common mistake:\n\nVar(q^T k) = d^2\n",
+    "1 b mistake first": "(b) One might think that\n\nVar(q^T k) = d^2\n\nbut the terms are independent:\n\nVar(q^T k) = d\n",
+    "1 a sentence": "**(a)** By independence, $E[q^T k] = \\mu^T \\mu$.\n",
+    "1 c after the answer": "(c) From d/s^2 = 1\n\ns = \\sqrt{d}\n\nWhy this matters:\n\nscore = q^T k / \\sqrt{d}\n",
+    "1 b inline labels": "Final answers: (a) μᵀμ, (b) d, (c) √d\n",
+    "1 b marked table": "| Part | Your answer | Correct |\n|---|---|---|\n| (b) | d^2 | d |\n",
+    "2 a steps": "(a) scores = [3, 11, 5, 2]\nargmax = [0, 1, 0, 0]\noutput = [1, 4, 3]\n",
+    "2 a aside": "(a) The weights:\n\n[0, 1, 0, 0]\n\nAnswer: [1, 4, 3]\n\nNote that k_2 = [0, 3, 4].\n",
+    "4 g parts of a sum": "(g)\n- weights: O(d^2)\n- tokens: O(b d)\n- cache: O(b n d / h)\n\nO(d^2 + b d + b n d/h)\n",
+    "6 c parts of a sum": "(c)\nTime for scores: O(N^2 D)\nTime: O(N^2 (D + M))\nMemory for scores: O(N^2)\nMemory: O(N^2 + ND + NM)\n",
+    "7 a(i) one line": "(a)(i) mean = 0, variance = d_head\n",
+}
+
+
+@pytest.mark.parametrize("case", AROUND)
+def test_a_right_answer_stays_right(case: str) -> None:
+    number, part = case.split()[:2]
+    found = claims(said(AROUND[case], f"solve question {number}"), PRINTED)
+    mine = [check(PRINTED[number], part, claim.claim).kind for claim in found if claim.counts and claim.part == part]
+    assert mine == ["right"]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "(a) Your answer 0 is incorrect.\n(b) You wrote d^2, which is not right.\n(c) d ❌\n",
+        "Hint for (b): think of Var(q_i k_i) = 1.\n\n(b) Hint: Var(q_i k_i) = 1\n",
+        "The proof needs (a) independence, (b) zero mean, (c) unit variance.\n\n(b) zero mean gives E[q_i k_i] = 0\n",
+        "(b) If the entries were 0, Var(q^T k) = 0\n",
+        "As in part\n(b) we divide by d, and Var(q^T k) = d/d\n",
+    ],
+)
+def test_what_is_no_answer_accuses_of_nothing(reply: str) -> None:
+    for claim in claims(said(reply, "Check question 1"), PRINTED):
+        assert not claim.counts or check(PRINTED["1"], claim.part, claim.claim).kind != "wrong"
+
+
+def test_other_names_are_not_held_against_anybody() -> None:
+    (claim,) = claims(said("(g) Answer: O(d^2 + b d + b n k)", "question 4"), PRINTED)
+    assert (claim.anchor, claim.counts) == ("none", False)

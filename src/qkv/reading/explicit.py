@@ -17,9 +17,10 @@ from .claims import Anchor, AnswerClaim
 from .questions import Place, Questions, pattern, phrases
 from .sections import Found, Section, Walk, answer_cell
 from .torn import balanced, is_fragment, is_torn, norm_over_lines
-from .units import Unit, units
+from .units import Unit, divided, units
 from .values import GROUP, has_other_names, is_class, is_formula, listings, options, value_of
 
+_INLINE = re.compile(r"(?:\$([^$\n]+=[^$\n]+)\$|\\\(((?:(?!\\\)).)+=(?:(?!\\\)).)+)\\\))[\s.,;]*$")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 MOST_QUOTED = 6_000  # characters of a section in words
 
@@ -37,7 +38,9 @@ class ExplicitReader:
         if not exercises:
             return []
         questions = Questions(exercises)
-        spoken = [unit for turn in chat.turns if turn.speaker != "note" for unit in units(turn)]
+        spoken = [
+            each for turn in chat.turns if turn.speaker != "note" for unit in units(turn) for each in divided(unit)
+        ]
         sections, replies = Walk(questions, spoken).run()
         claims: list[AnswerClaim] = []
         for run in _runs(sections):
@@ -118,6 +121,8 @@ def _with_stance(found: Found, section: Section) -> Found:
     line = found.turn.text[found.turn.text.rfind("\n", 0, found.start) + 1 : found.stop]
     if found.stance != "asserted" or section.place.kind in ("words", "proof"):
         return found
+    before = found.turn.text[: found.turn.text.rfind("\n", 0, found.start) + 1].rstrip().rpartition("\n")[2]
+    line = f"{before} {line}" if before.endswith(":") else line
     lead = line[: max(0, len(line) - len(found.turn.text[found.start : found.stop]))]
     if pattern("earlier").search(line):
         return replace(found, stance="quoted")
@@ -182,10 +187,14 @@ def _pieces(section: Section) -> list[Found]:
     """The pieces of an answer, each on a line that begins with its name: "Time: O(n)", "Space: O(1)"."""
     found: dict[str, Found | None] = {}
     lines = _lines(section)
+    names = {name: phrases()["pieces"].get(name, re.escape(name)) for name in section.place.pieces}
+    for unit in lines:
+        tied = [re.search(rf"(?<![A-Za-z]){each}\s*[:=]", unit.text, re.IGNORECASE) for each in names.values()]
+        if all(tied) and is_formula(unit.text, 0) and not is_torn(unit.text):
+            return [Found(unit.plain, unit.start, unit.stop, unit.turn, _anchor(section, "label"))]
     for name in section.place.pieces:
-        expression = phrases()["pieces"].get(name, re.escape(name))
         label = re.compile(
-            rf"^{phrases()['lead']}(?:the |total |overall |final |so )*{expression}\s*(?:is|[:=→])?\s*", re.IGNORECASE
+            rf"^{phrases()['lead']}(?:the |total |overall |final |so )*{names[name]}\s*(?:is|[:=→])?\s*", re.IGNORECASE
         )
         for at, unit in enumerate(lines):
             text = f"{unit.cells[0]}: {answer_cell(unit.cells, ())}" if unit.kind == "row" and unit.cells else unit.text
@@ -294,14 +303,11 @@ def _taken(section: Section, lines: Sequence[Unit], at: int, text: str, anchor: 
     if box := _boxed(text):
         value = box
     elif section.place.kind == "array":
-        groups = [
-            match.group()
-            for each in lines[at : at + 2]
-            for match in GROUP.finditer(each.text if each is not lines[at] else text)
-        ]
-        value = groups[0] if len(set(groups)) == 1 else None
-        if value and not is_formula(text) and lines[at].turn is unit.turn:
-            unit = next(each for each in lines[at : at + 2] if value in each.text)
+        if not GROUP.search(text) and at + 1 < len(lines) and lines[at + 1].turn is unit.turn:
+            unit, text = _joined(lines, at + 1, lines[at + 1].text)
+        groups = {match.group() for match in GROUP.finditer(text)}
+        # Several arrays are an answer where each has its name.
+        value = groups.pop() if len(groups) == 1 else text.strip() if groups and is_formula(text, 0) else None
     elif not is_torn(text, "", after if unit.kind == "line" else ""):
         value = value_of(text, section.place)
     return Found(value or "", unit.start, unit.stop, unit.turn, anchor)
@@ -347,6 +353,8 @@ def _behind_label(section: Section) -> Found | None:
         after = lines[1].text if len(lines) > 1 and lines[1].start >= unit.stop else ""
     else:
         return None
+    if section.place.kind == "array" and sum(GROUP.search(each.text) is not None for each in lines) > 1:
+        return None  # steps that lead to the last one
     if section.place.kind in ("choice", "blank", "blanks"):
         listed = options(section.place) and not section.head.strip() and len(_offered(section)) > 1
         value = None if listed else value_of(text, section.place)
@@ -403,6 +411,11 @@ def _last_equation(section: Section) -> Found | None:
         unit = lines[at]
         before, after = (lines[place].text if 0 <= place < len(lines) else "" for place in (at - 1, at + 1))
         text = re.split(r"⇒|⟹|=>|\\implies|\\Rightarrow|∴|\\therefore", unit.plain)[-1].strip()
+        if inline := _INLINE.search(unit.plain):
+            # A sentence that ends with a formula: "so $s = \\sqrt d$."
+            text = next(each for each in inline.groups() if each)
+            if pattern("supposed").search(unit.plain) or pattern("denied").search(unit.plain):
+                return _unread(section, "equation")
         if unit.kind == "line" and (norm := norm_over_lines(text, after)):
             return Found(norm, unit.start, lines[at + 1].stop, unit.turn, "equation")
         if section.place.kind == "array" and not GROUP.search(text):

@@ -273,6 +273,7 @@ class Walk:
         after = self.spoken[at + 1] if at + 1 < len(self.spoken) and self.spoken[at + 1].turn is unit.turn else None
         if (
             unit.kind not in ("line", "display")
+            or label_of(unit.text)
             or not is_formula(unit.plain, 0)
             or is_torn(unit.plain, "", after.text if after else "")
         ):

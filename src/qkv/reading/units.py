@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .chat import Turn
 
@@ -15,6 +15,8 @@ _DISPLAY = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _FENCE = re.compile(r"^[ ]*(```|~~~)[^\n]*\n.*?(?:^[ ]*\1[ ]*$|\Z)", re.DOTALL | re.MULTILINE)
+_INLINE = re.compile(r"(?:^|(?<=[\s,;:]))\(?(?P<letter>[a-h])\)(?=\s*\S)")
+_BEFORE = re.compile(r"[\s>•*\-–—✅✔☑✓#]*(?:[A-Za-z ]{0,20}(?:answers?|results?|summary)\s*[:：]\s*)?", re.IGNORECASE)
 _RULE = re.compile(r"\s*\|?[\s:|-]+\|[\s:|-]*")
 
 
@@ -45,6 +47,28 @@ def units(turn: Turn) -> list[Unit]:
         done = stop
     found += _lines(turn, done, len(text))
     return found
+
+
+def divided(unit: Unit) -> list[Unit]:
+    """A line with several labels, "(a) x, (b) y, (c) z", as one unit for each; other units as they are."""
+    if unit.kind != "line":
+        return [unit]
+    found: list[re.Match[str]] = []
+    for mark in _INLINE.finditer(unit.text):
+        if not found or ord(mark["letter"]) == ord(found[-1]["letter"]) + 1:
+            found.append(mark)
+    if len(found) < 2 or not _BEFORE.fullmatch(unit.text[: found[0].start()]):
+        return [unit]
+    starts = [0, *(mark.start() for mark in found[1:])]
+    stops = [*starts[1:], len(unit.text)]
+    texts = [unit.text[start:stop].rstrip(" ,;") for start, stop in zip(starts, stops, strict=True)]
+    if found[0].start():
+        texts[0] = texts[0][found[0].start() :]
+        starts[0] = found[0].start()
+    return [
+        replace(unit, start=unit.start + start, stop=unit.start + start + len(text), text=text)
+        for start, text in zip(starts, texts, strict=True)
+    ]
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int, str, str]]:

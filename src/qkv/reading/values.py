@@ -12,8 +12,11 @@ from .torn import whole
 
 _CODE = re.compile(r"[\w.]+(?:\(.*\))?|[\w.\s*/+-]{1,40}|\[[^\[\]]*\]|-?\d+|[\w.]*\(?[\"'][\w,\s]+->\s*\w*[\"'].*")
 _BIG_O = re.compile(r"(?:\\(?:mathcal|mathrm|operatorname)\s*\{\s*O\s*\}|\\Theta|[OΘ𝒪])\s*(?:\\left)?\s*\(")
+_TRANSPOSED = r"(?:\s*(?:ᵀ|\^\{?(?:T|\\top)\}?))?"
+# An array: nested lists, a list, a tuple of numbers, or a matrix of LaTeX.
 GROUP = re.compile(
-    r"\[[^\[\]\n]+\](?:\s*(?:ᵀ|\^\{?(?:T|\\top)\}?))?|\\begin\{[bpv]matrix\}.*?\\end\{[bpv]matrix\}(?:\^\{?(?:T|\\top)\}?)?"
+    rf"\[\s*\[[^\n]*?\]\s*\]|\[[^\[\]\n]+\]{_TRANSPOSED}|\(\s*[-−]?[\d./]+(?:\s*,\s*[-−]?[\d./]+)+\s*\){_TRANSPOSED}"
+    rf"|\\begin\{{[bpv]matrix\}}.*?\\end\{{[bpv]matrix\}}{_TRANSPOSED}"
 )
 
 
