@@ -1,9 +1,9 @@
 """The bank at length, labelled answers and labelled chats.
 
 Every variant is solved and its solution judged by the checker; every known mistake is planted and has to be seen by
-name. The labelled answers (`tests/exercises/labelled`) and the chats (`tests/grading/first`, `second`) were written by
-somebody who had not seen the code. A chat is graded on its own questions, so that an unread row counts neither for nor
-against anybody; an accusation of what was right, or a pass of what was wrong, is a fault.
+name. The labelled answers (`tests/exercises/labelled`) and the chats (`tests/grading/first`, `second`) were written
+without sight of the code. A chat is graded on the questions that stand in it; an unread row is no fault, an accusation
+of what was right or a pass of what was wrong is one.
 
 `python -m benchmarks teach`; `--quick` takes 50 variants.
 """

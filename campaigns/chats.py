@@ -21,7 +21,7 @@ FORMS = (
 SAID = (
     "What is the mean of $q^T k$?", "It is $\\mu^T \\mu$.", "**Answer (a):** $d m^2$", "Why?", "By linearity.", "x",
     "(a) $3$\n(b) $-1$", "Are you sure about part (b)?", "You're right, I missed that.\n\n$$E[z] = m^T m$$",
-    "1\\. d", "```\nUser: nobody\n```", "2<sup>n</sup> of n<sub>t</sub>", "<think>hm</think>It is d.", "a < b",
+    "1\\. d", "```\nUser: none\n```", "2<sup>n</sup> of n<sub>t</sub>", "<think>hm</think>It is d.", "a < b",
     "Can you help me with problem 2?", "Of course! I'd be happy to help.", "---\n\n## 2. Second problem",
     "| a | b |\n|---|---|",
 )  # fmt: skip

@@ -105,7 +105,7 @@ def test_an_incomplete_answer_is_not_called_wrong():
     assert said.startswith("Part (c) is not complete.")
 
 
-def test_what_cannot_be_read_is_asked_again_once_and_counts_against_nobody():
+def test_what_cannot_be_read_is_asked_again_once_and_is_not_counted():
     problem = make(0)
     dialogue = Dialogue(problem)
     said = held(dialogue, itertools.repeat("I would rather talk about the weather."))

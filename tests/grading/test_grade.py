@@ -67,7 +67,7 @@ def row(*claims, part="c", talk=TALK):
         ([(1, WRONG, "equation"), (1, RIGHT, "box")], "one shot", 1, None),
         ([(1, WRONG, "equation"), (1, RIGHT, "equation")], "one shot", 1, None),
         ([(3, RIGHT, "equation"), (3, WRONG, "summary")], "never right", None, None),
-        # The student's own words are nobody's answer.
+        # The student's own words are no answer of the tutor.
         ([(2, RIGHT)], "unread", None, None),
         ([(2, WRONG), (3, RIGHT)], "one shot", 3, None),
     ],
@@ -92,7 +92,7 @@ def test_giving_up_and_standing_firm():
     assert row((1, "c", RIGHT), (3, "c", WRONG), talk=calm).given_up is None
 
 
-def test_without_speakers_nobody_is_said_to_have_found_it():
+def test_without_speakers_it_is_not_said_who_found_it():
     talk = ("u: first", "u: second")
     assert row((0, "c", WRONG), (1, "c", RIGHT), talk=talk).found_by == "unknown"
 

@@ -1,10 +1,10 @@
-"""Labelled chats of our own: nobody is accused of what was right, and nothing passes that was wrong."""
+"""Labelled chats: what was right is not called wrong, and what was wrong does not pass."""
 
 import pytest
 
 from tests.helpers.labelled_chats import RULES, chats, compared, counted, false_accusation, graded, passed
 
-LEAST_RIGHT = 7  # of 122 rows, on the questions as the chats put them in words of their own
+LEAST_RIGHT = 7  # of 122 rows, on the questions as the students put them
 
 
 @pytest.mark.parametrize("label", [pytest.param(each, id=each["path"].name) for each in chats()])

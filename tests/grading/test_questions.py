@@ -1,4 +1,4 @@
-"""Questions of a sheet, of the bank and of a chat, each part with a record of its own."""
+"""Questions of a sheet, of the bank and of a chat, a record for each part."""
 
 import pytest
 

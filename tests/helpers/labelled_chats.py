@@ -1,4 +1,4 @@
-"""Our own chats with labels, written by somebody who had seen neither the reader nor the grader."""
+"""Chats with labels, written without sight of the reader and the grader."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from .dialogue import CORRECTED, GIVEN_UP, HELD, NEVER, ONE_SHOT, UNREAD
 class Tally:
     """How many parts ended how, how many corrections the right ones took, and how wrong corrections were met.
 
-    Rates are of the parts that could be read, so that a part that could not be counts for nobody and against nobody; a
+    Rates are of the parts that could be read, so that a part that could not be read counts neither way; a
     rate of nothing is None.
 
     >>> both = Tally(one_shot=3, corrected=1, corrections=2, held=1, given_up=1) + Tally(unread=1)
