@@ -287,7 +287,7 @@ def fits(answer: Answer, wanted: Mapping[str, Any]) -> bool:
 
 def is_definite(part: Solved) -> bool:
     """Whether an answer states a figure without saying that something unsettled is needed for it."""
-    if part.answer is None or part.asked.quantity == "words":
+    if part.answer is None or part.asked.quantity in ("words", "identity"):
         return False
     return not any(finding.code in ("unsettled", "missing", "contradiction") for finding in part.answer.assumed)
 

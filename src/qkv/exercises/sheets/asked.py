@@ -69,6 +69,7 @@ _CLAUSE = re.compile(
 _LINKS = "of|at|for|over|from|to|on|in|by|under|with respect to|wrt|per|between"
 _ARTICLES = "the|these|those|a|an|its|given|following|all|one|each|this|that|your"
 _VERB = "Compute the "
+_FINITE = re.compile(r"\b(?:is|are|was|were|has|have|be|let|uses?|enters?|produces?)\b|=", re.IGNORECASE)
 _RESULT = re.compile(
     r"(?:compute the |(?:give|report|find|compute|state) (?:me )?)?(?:the )?(?:result(?:ing vector|ing matrix)?|answer|outcome)\W*$"
     r"|what (?:comes out|is the (?:result|answer|outcome)|do you (?:get|obtain)|should (?:it|the (?:right |correct )?(?:answer|result)) be)"
@@ -84,7 +85,7 @@ _ORDINALS = {
 }
 _ROW = re.compile(
     r"\b(first|second|third|fourth|fifth|sixth|seventh|last|final)\s+(?:\w+\s+)?"
-    r"(?:token|query|position|row|word|timestep|step)\b"
+    r"(?:token|query|position|row|word|timestep|step|output)\b"
     r"|\b(?:token|query|position|row|word|index|step|timestep|pos|t)\s*(?:number\s*|=\s*|[xqy]?_?\{?)(\d+)\b"
     r"|\b(?:token|query|position|row|word)?\s*\b[xyoqz]_\{?(\d)\}?(?![\d,\s]*\d)",
     re.IGNORECASE,
@@ -273,13 +274,14 @@ def sentences(text: str) -> Iterator[Span]:
         yield start, len(text)
 
 
-def find_asked(text: str, names: Mapping[str, str] | None = None, noun: bool = False) -> AskedFor:
+def find_asked(text: str, names: Mapping[str, str] | None = None, noun: bool = False, told: str = "") -> AskedFor:
     """What a text asks.
 
     Args:
         text: The text of a question.
         names: The quantities that symbols stand for where the text or its set-up defines them.
         noun: Whether a text without an asking verb is itself what is asked, as parts of a question may be.
+        told: The set-up, which may state the operation whose result is asked for.
     """
     known = table()
     shown = plain(text)
@@ -308,7 +310,7 @@ def find_asked(text: str, names: Mapping[str, str] | None = None, noun: bool = F
                 for each in found:
                     if not any(_same(each, other) for other in wanted):
                         wanted.append(each)
-            elif _RESULT.match(words) and (meant := _operation(shown, sentence, text)):
+            elif _RESULT.match(words) and (meant := _operation(shown, sentence, text, plain(told))):
                 wanted += [replace(each, clause=clause, spans=(*each.spans, clause.span), row="") for each in meant]
             elif _ITSELF.search(words[:60]) and (meant := _matches(_whole(shown, before), shown, text, anywhere=True)):
                 prose = [each for each in prose if each.sentence != before]
@@ -325,10 +327,13 @@ def _whole(shown: str, sentence: Span) -> Clause:
     return Clause(sentence, sentence, words, len(words), "")
 
 
-def _operation(shown: str, sentence: Span, text: str) -> list[Wanted]:
+def _operation(shown: str, sentence: Span, text: str, told: str) -> list[Wanted]:
     """The one operation that the sentences before a question state: "LayerNorm is applied to x. Result?"."""
     before = [each for each in sentences(shown) if each[0] <= sentence[0]]
     found = [wanted for each in before for wanted in _matches(_whole(shown, each), shown, text, anywhere=True)]
+    if told:
+        found += [wanted for each in sentences(told) for wanted in _matches(_whole(told, each), told, told, anywhere=True)]
+        found = [replace(each, spans=()) for each in found]
     found = [each for each in found if each.quantity in _OPERATIONS]
     return found[:1] if len({each.quantity for each in found}) == 1 else []
 
@@ -336,6 +341,8 @@ def _operation(shown: str, sentence: Span, text: str) -> list[Wanted]:
 def _noun(shown: str) -> Iterator[Clause]:
     """A text without a verb that asks, as one clause: "attention weights", "FLOPs for the four projections"."""
     first = next(sentences(shown), (0, 0))
+    if _FINITE.search(shown[slice(*first)]):
+        return
     start = first[0] + len(shown[slice(*first)]) - len(shown[slice(*first)].lstrip(" \n-*•"))
     if start < first[1]:
         yield _clause(shown, (start, first[1]), first, "")
@@ -466,6 +473,8 @@ def _wanted(clause: Clause, shown: str, text: str, phrase: Phrase, match: re.Mat
     row, rows = _row(shown, near) if _row(shown, near)[0] else _row(shown, far, named=False)
     own, place = _object(phrase, shown, text, near)
     own, place = (own, place) if own else _object(phrase, shown, text, far)
+    if not own and phrase.nearby:
+        own, place = _object(phrase, shown, text, (0, len(shown)))
     shared: dict[str, Any] = {
         "row": row,
         "in_terms_of": symbols,
@@ -474,7 +483,7 @@ def _wanted(clause: Clause, shown: str, text: str, phrase: Phrase, match: re.Mat
         "spans": (span, *(each.span() for each in (unit, terms) if each), *rows, *([place] if place else [])),
     }
     parts = [name for pattern, name in phrase.splits if pattern.search(match.group())]
-    if parts and not own and len(parts) < len(phrase.splits):
+    if parts and not own and (len(parts) < len(phrase.splits) or phrase.quantity == "gradient"):
         for name in parts:
             yield Wanted(phrase.quantity, span, clause, name, **shared)
     elif own or not phrase.required:

@@ -64,15 +64,17 @@ def neutral() -> Neutral:
 
 
 def left_out(
-    asks: AskedFor, known: Iterable[Span], values: frozenset[str], on_figures: bool, on_formulas: bool
+    asks: AskedFor, known: Iterable[Span], values: frozenset[str], on_figures: bool, on_formulas: bool, layered: bool
 ) -> Iterator[str]:
     """The pieces of a question that `known` spans do not account for; a number among `values` was said before."""
     known = list(known)
     yield from in_setup(asks.plain, known, values, on_figures, on_formulas, [clause.sentence for clause in asks.prose])
     known += [found.span() for found in neutral().asides.finditer(asks.plain)]
     rest = blanked(asks.plain, [*known, *(clause.span for clause in (*asks.unread, *asks.prose, *asks.again))])
-    for sentence in {each.clause.sentence for each in asks.wanted}:
-        yield from (found.group() for found in neutral().scopes.finditer(rest[slice(*sentence)]))
+    for sentence in {each.clause.sentence for each in asks.wanted if each.quantity not in neutral().data["in_listings"]}:
+        for found in neutral().scopes.finditer(rest[slice(*sentence)]):
+            if layered or not re.search("layer|block", found.group()):
+                yield found.group()
         for found in _WORD.finditer(rest[slice(*sentence)]):
             if found.group().lower() not in neutral().words:
                 yield found.group()
@@ -94,8 +96,11 @@ def in_setup(
         for span, equation in equations(shown[start:end]) if on_formulas else ():
             if _quantity(equation) is not None:
                 piece = blanked(piece, [span])
-            elif piece[slice(*span)].split()[:1] == shown[start + span[0] : start + span[1]].split()[:1]:
-                yield equation  # where its right side does not begin with a given
+            else:
+                begin = span[0] + equation.index("=")
+                right = [each[begin:].split("=", 1)[-1].split()[:1] for each in (piece[: span[1]], shown[start:end][: span[1]])]
+                if right[0] == right[1]:  # its right side does not begin with a given
+                    yield equation
         if on_figures:
             yield from (found.group() for found in _ARRAY.finditer(piece))
             yield from _numbers(shown, _ARRAY.sub(lambda found: " " * len(found.group()), piece), start, values)
@@ -112,7 +117,7 @@ def equations(text: str) -> Iterator[tuple[Span, str]]:
                 right = right[:place]
                 break
         if re.search(r"[A-Za-zα-ωφΦ]", re.sub(r"\b(?:sqrt|top|T|pi|np|array|rad|inf\w*)\b|√", "", right)):
-            yield (found.end(), found.end() + len(right)), f"{found['left']} = {right.strip()}"
+            yield (found.start(), found.end() + len(right)), f"{found['left']} = {right.strip()}"
 
 
 def _quantity(equation: str) -> str | None:
@@ -161,6 +166,36 @@ def blanked(text: str, spans: Iterable[Span]) -> str:
     return "".join(signs)
 
 
+def accounted(shown: str, exercise: Exercise) -> list[Span]:
+    """The words of mechanisms that a given, a convention or the structure of the record stands for."""
+    has = {given.role for given in exercise.givens if given.role != "window"} | {str(value).partition("(")[0] for value in exercise.structure.model_dump(
+        exclude_defaults=True).values()}  # fmt: skip
+    rows = [words for name, words in neutral().data["given_as"].items() if name in has]
+    return [found.span() for words in rows for found in re.finditer(words, shown, re.IGNORECASE)]
+
+
+def norms_in(shown: str) -> Iterator[str]:
+    """The norms that a text speaks of, where attention is computed that has none."""
+    for found in re.finditer(r"\b(?:layer|batch|rms|group)[ -]?norm\w*", shown, re.IGNORECASE):
+        if not neutral().denied.search(shown[max(0, found.start() - 40) : found.start()]):
+            yield found.group()
+
+
+def doubtful(asked: Asked, exercise: Exercise, text: str) -> bool:
+    """Whether a question of this kind is known to be answered for something else."""
+    quantity, structure = asked.quantity, exercise.structure
+    if quantity in ("kernel", "feature_map") and structure.similarity == "softmax":
+        return not re.search(r"softmax|exponential|gaussian", text, re.IGNORECASE)
+    if quantity == "gradient" and asked.object in ("Q", "K"):
+        return not exercise.of_role("query", "tokens")  # from weights alone, only the gradient of the scores follows
+    if quantity == "listing_changes":  # blanks hide what else must change
+        return any("___" in str(given.value) for given in exercise.of_role("listing"))
+    if quantity.startswith("growth") and structure.variant in ("mqa", "gqa"):
+        return exercise.size("heads") is None
+    attends = quantity in ("projections", "scores", "weights", "output", "heads_output", "linear_state")
+    return attends and structure.positions == "rotary"  # the scores are of rotated vectors
+
+
 def unused(exercise: Exercise, asked: Asked, looked_at: set[str]) -> Iterator[Finding]:
     """The numbers and arrays of a question's own text that its solver never asked for."""
     data = neutral().data
@@ -187,7 +222,11 @@ def contradictory(exercise: Exercise, asked: Asked) -> Iterator[Finding]:
     """Givens that contradict each other, or one of which two values are given."""
     exercise = exercise.with_changes(asked)
     seen: dict[tuple[str, str], Any] = {}
-    for given in exercise.givens:
+    sized = quantities()[asked.quantity]["module"] in ("sizes", "machines")
+    if asked.quantity == "time" and asked.object == "training" and exercise.given("chips") is None:
+        if re.search(r"\b(?:GPUs|TPUs|chips|accelerators|devices|cards|[AHBV]\d00s)\b", exercise.text):
+            yield Finding("missing", {"needs": "the number of chips"})
+    for given in exercise.givens if sized else ():
         key = (given.role, given.of)
         plain_number = isinstance(given.value, int | float) and given.role not in ("other", "position", "scores", "value")
         if plain_number and seen.setdefault(key, given.value) != given.value:

@@ -20,6 +20,7 @@ _MOST_CHARACTERS = 400_000
 _MOST_CHAINS = 2000  # assignments of a text
 _TABLE = Table("qkv.exercises.sheets", "sizes.toml", 0)
 _DATA = _TABLE.data
+_RAISED = dict(zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789", strict=True))
 
 
 @cache
@@ -285,6 +286,8 @@ def _sign(found: re.Match[str]) -> str | None:
     sign = found.group()
     if greek := _DATA["greek"].get(sign.lstrip("\\")):
         return f" {greek}" if found.string[max(0, found.start() - 1) : found.start()].isalnum() else greek
+    if sign[-1] in _RAISED:
+        return f"^{''.join(_RAISED[each] for each in sign)}"
     return "ℝ" if found["reals"] else _DATA["signs"].get(sign)
 
 

@@ -13,9 +13,9 @@ from ...errors import QkvError
 from ..findings import Finding
 from ..record import LOOKED_AT, Asked, Definition, Exercise, Given, Option, Span, Structure, plain_label, shape_of
 from ..solving import Answer, Solution, Solved, quantities, solve_part
-from .asked import AskedFor, Clause, Wanted, find_asked, row_number
+from .asked import AskedFor, Clause, Wanted, find_asked, plain, row_number
 from .conventions import Settled, settled
-from .coverage import contradictory, defined, in_setup, left_out, unsettled, unused
+from .coverage import accounted, contradictory, defined, doubtful, in_setup, left_out, norms_in, unsettled, unused
 from .givens import find_definitions, find_givens
 from .parts import stem_of, with_parts
 from .splitting import Choice, Question, split
@@ -24,7 +24,7 @@ from .tasks import FENCED, Task, read_task
 
 THRESHOLD = 0.6  # tuned on tests/exercises/sheets/own
 LONGEST = 40_000  # characters of a question that are searched for what it asks
-_WITH_ROWS = frozenset({"projections", "scores", "weights", "output", "heads_output", "linear_state"})
+_WITH_ROWS = frozenset({"projections", "scores", "weights", "output", "heads_output", "linear_state", "dependence"})
 _OPTION = re.compile(r"^[ \t]*(?:[-*•]\s*)?\(?([A-Ha-h])[).:]\s+(\S.*)$", re.MULTILINE)
 _CHANGES = re.compile(
     r"(?:the\s+)?(?P<noun>(?:number of\s+)?[\w /-]{3,40}?)\s+(?:(?:were|was|is|are|had been)\s+)?"
@@ -35,6 +35,7 @@ _LATEX = re.compile(r"\\begin\{(?:enumerate|itemize|exercise|tabular|document|qu
 _NUMBERED = re.compile(r"\b(?:exercise|question|problem|task)\s+\d", re.IGNORECASE)
 _TORN = re.compile(r"\b([qkxw])\s?T\s?([qkxw])\b")  # q^T k in the text of a PDF
 _ON_FORMULAS = frozenset({"sizes", "machines", "attention", "gradients", "norms", "positions"})
+_ON_ATTENTION = frozenset({"attention", "gradients", "positions"})
 _ON_FIGURES = _ON_FORMULAS | {"moments"}  # modules of solvers whose figures every number of the text may change
 _SEVERAL = re.compile(r"all that apply|select all|which of (?:the following|these)\b.{0,40}\bare\b", re.IGNORECASE)
 
@@ -70,7 +71,8 @@ def read_sheet(source: str | Path) -> list[Reading]:
         whole = with_parts(Question("", document.text, (0, len(document.text)), pieces=((0, len(document.text)),)))
         if len(questions) > 1 and whole.parts and len(whole.text) > 20 and not _NUMBERED.search(document.text[1:]):
             questions = [whole]
-    return [reading for question in questions for reading in _read_tree(question)]
+    before: dict[str, tuple[Wanted, ...]] = {}
+    return [reading for question in questions for reading in _read_tree(question, before=before)]
 
 
 def read_question(text: str) -> Reading:
@@ -100,7 +102,6 @@ def _read_tree(
     whole = f"{setup}\n\n{question.text}"
     below: list[Reading] = []
     listings = ""
-    before = {} if before is None else before
     stem = stem_of(question.text)
     for part in question.parts:
         below += _read_tree(replace(part, context=f"{part.context}{listings}"), whole, stem, before)
@@ -154,7 +155,7 @@ def _read(
     if task := read_task(text, context):
         return _read_test(question, task)
     names = defined(f"{setup}\n{text}")
-    asks = find_asked(text, names, noun=bool(setup) or len(text) < 200)
+    asks = find_asked(text, names, bool(setup) or len(text) < 200, setup)
     if not asks.wanted and not asks.prose and stem:
         joined = f"{stem} {text}"
         if (led := find_asked(joined, names)).wanted:
@@ -213,16 +214,22 @@ def _left_out(
     """What nothing accounts for, in the question and in the set-up of the question that it is a part of."""
     modules = {quantities()[each.quantity]["module"] for each in asks.wanted}
     figures, formulas = bool(modules & _ON_FIGURES), bool(modules & _ON_FORMULAS)
-    values = frozenset(str(given.value) for given in (*givens, *exercise.givens) if given.value is not None)
+    stated = [given for given in (*givens, *exercise.givens) if given.value is not None and given.role != "other"]
+    values = frozenset(str(given.value) for given in stated)
+    layered = any(given.role == "layers" for given in stated)
+    if modules & _ON_ATTENTION and "norms" not in modules:
+        yield from norms_in(f"{asks.plain}\n{plain(setup)}")
     known = [span for each in asks.wanted for span in each.spans] + says.spans + spans_of((*givens, *exercise.givens))
     known += [match.span() for match in (*RULE.finditer(text), *SHAPED.finditer(text))]
+    known += accounted(asks.plain, exercise)
     known += [(clause.span[0], clause.span[0] + len(clause.verb)) for clause in asks.again]
-    yield from left_out(asks, known, values, figures, formulas)
+    yield from left_out(asks, known, values, figures, formulas, layered)
     if setup.strip():
         whole = f"{setup}\n{text}"
         known = spans_of((*by_words(find_givens(setup, text), whole), *upstream(setup))) + settled(setup).spans
         known += [match.span() for match in (*RULE.finditer(setup), *SHAPED.finditer(setup))]
         asked = find_asked(setup)
+        known += accounted(asked.plain, exercise)
         known += [clause.span for clause in (*asked.unread, *asked.prose)]
         yield from in_setup(asked.plain, known, values, figures, formulas)
 
@@ -292,8 +299,10 @@ def _asked(
             label=question.label, quantity=wanted.quantity, object=_written(wanted.object), row=_row(wanted, exercise),
             in_terms_of=wanted.in_terms_of, unit=_unit(wanted.unit), options=options if len(asks.wanted) == 1 else (),
             several=bool(_SEVERAL.search(question.text)), changes=changed, text=_words(question, wanted),
-            span=question.locate(wanted.clause.span), confidence=round(wanted.weight * (0.3 if asks.experiments else 1.0), 3),
+            span=question.locate(wanted.clause.span), confidence=min(wanted.weight, 1.0),
         )  # fmt: skip
+        if asks.experiments or doubtful(asked, exercise, f"{question.context} {question.text}"):
+            asked = asked.model_copy(update={"confidence": 0.3})
         found += _apart(asked, givens)
     for clause in asks.again:
         changes = tuple(_changed(each) for each in givens if each.of == "change" and _inside(each.span, clause.span))
@@ -322,6 +331,8 @@ def _apart(asked: Asked, givens: Sequence[Given]) -> list[Asked]:
         names = [
             match[1] for text in listings[-1:] for match in re.finditer(r"_{2,}\s*\(?([A-Za-z0-9])\)?\s*_{2,}", text)
         ]
+    elif asked.quantity == "sinusoidal":
+        names = re.findall(r"PE\s?_?\([^()]*\)", asked.object)
     elif asked.quantity == "shape":
         bare = re.sub(r"^\w+\s*=\s*|\s+(?:for|in|with|of one|when|if)\b.*$", "", asked.object)
         asked = asked.model_copy(update={"object": bare})

@@ -55,9 +55,10 @@ def by_words(givens: Sequence[Given], text: str) -> list[Given]:
     for given in givens:
         rows = [row for row in data()["letter"] if given.role in ("other", "vector") and re.fullmatch(row["symbol"], given.symbol)]
         role = next((row["role"] for row in rows if re.search(row["words"], text, re.IGNORECASE | re.DOTALL)), "")
-        taken = role and any(each.role == role for each in givens)
+        taken = role and any(each.role == role and each.value is not None for each in givens)
         found.append(given.model_copy(update={"role": role}) if role and not taken else given)
-    return found
+    valued = {given.role for given in found if given.value is not None} - {"other"}
+    return [given for given in found if given.value is not None or given.role not in valued or given.shape or given.law]
 
 
 def upstream(text: str) -> Iterator[Given]:
