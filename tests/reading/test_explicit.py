@@ -163,7 +163,13 @@ def test_options_that_are_restated_are_no_answer() -> None:
 
 def test_the_student_does_not_answer_for_the_tutor() -> None:
     text = "User: question 1. (b) Answer: 7 d\n\nAssistant: Let me see.\n\nUser: Answer (c): 9 d\n\nAssistant: Hm.\n"
-    assert [claim for claim in claims(text, SCALING) if claim.counts] == []
+    assert [claim for claim in claims(text, SCALING) if claim.counts and claim.turn % 2] == []
+
+
+def test_what_a_student_offers_is_the_students() -> None:
+    text = said("(b) Answer: d") + "\nUser: I think (b) should be d^2. Or part c is 5 d?\n\nAssistant: No.\n"
+    found = [(claim.turn, claim.part, claim.claim, claim.stance) for claim in claims(text, SCALING)]
+    assert found == [(1, "b", "d", "asserted"), (2, "b", "d^2", "asserted"), (2, "c", "5 d", "asked")]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +275,7 @@ PRINTED = {
 AROUND = {
     "1 b special case": "(b) It adds up:\n\n$$Var(q^T k) = d.$$\n\nFor $d = 64$ this is\n\n$$Var(q^T k) = 64.$$\n",
     "1 b common mistake": "(b) We get Var(q^T k) = d.\n\nA common mistake:\n\nVar(q^T k) = d^2\n",
-    "1 b mistake first": "(b) One might think that\n\nVar(q^T k) = d^2\n\nbut the terms are independent:\n\nVar(q^T k) = d\n",
+    "1 b mistake first": "(b) One might think\n\nVar(q^T k) = d^2\n\nbut they are independent:\n\nVar(q^T k) = d\n",
     "1 a sentence": "**(a)** By independence, $E[q^T k] = \\mu^T \\mu$.\n",
     "1 c after the answer": "(c) From d/s^2 = 1\n\ns = \\sqrt{d}\n\nWhy this matters:\n\nscore = q^T k / \\sqrt{d}\n",
     "1 b inline labels": "Final answers: (a) μᵀμ, (b) d, (c) √d\n",
@@ -277,7 +283,8 @@ AROUND = {
     "2 a steps": "(a) scores = [3, 11, 5, 2]\nargmax = [0, 1, 0, 0]\noutput = [1, 4, 3]\n",
     "2 a aside": "(a) The weights:\n\n[0, 1, 0, 0]\n\nAnswer: [1, 4, 3]\n\nNote that k_2 = [0, 3, 4].\n",
     "4 g parts of a sum": "(g)\n- weights: O(d^2)\n- tokens: O(b d)\n- cache: O(b n d / h)\n\nO(d^2 + b d + b n d/h)\n",
-    "6 c parts of a sum": "(c)\nTime for scores: O(N^2 D)\nTime: O(N^2 (D + M))\nMemory for scores: O(N^2)\nMemory: O(N^2 + ND + NM)\n",
+    "6 c parts of a sum": "(c)\nTime for scores: O(N^2 D)\nTime: O(N^2 (D + M))\n"
+    "Memory for scores: O(N^2)\nMemory: O(N^2 + ND + NM)\n",
     "7 a(i) one line": "(a)(i) mean = 0, variance = d_head\n",
 }
 

@@ -18,7 +18,10 @@ class AnswerClaim(BaseModel):
     """One answer that stands in a chat.
 
     `claim` is what `qkv.exercises.checking.check` judges; `quote` is the chat's text to the letter, at `span` of the
-    turn. `anchor` says what ties the claim to the part; "none" means that the place may be about something else.
+    turn. `anchor` says what ties the claim to the part; "none" means that the place may be about something else, or
+    that the claim has names that the question does not have. An empty claim says that an answer stands there which
+    could not be read: an answer before or behind it is then not the whole story. Claims in a student's turn are the
+    student's.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

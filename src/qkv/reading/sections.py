@@ -78,6 +78,7 @@ class Walk:
                 self._to_number(self.numbers[at])
             if unit.turn.speaker == "student":
                 self.prompt.append(unit.text)
+                self._offered(unit)
                 continue
             if unit.turn.speaker == "unknown" and at in self.numbers and not heading_of(unit.text, self.questions):
                 self.state.round += 1
@@ -261,6 +262,16 @@ class Walk:
         if place is not None and place.blanks and path == place.path:
             return None, ""  # the heading of a list of blanks
         return place, ""
+
+    def _offered(self, unit: Unit) -> None:
+        """What a student says the answer to a part is: it is the student's, in a turn of the student's."""
+        for found in pattern("offers").finditer(unit.text) if unit.kind == "line" and self.state.number else ():
+            path = tuple(step.lower() for step in (found["round"] or found["bare"], found["low"]) if step)
+            place = self.questions.at(self.state.number or "", path)
+            if place and is_formula(found["rest"], 0) and (text := value_of(found["rest"], place)):
+                start, stop = unit.start + found.start("rest"), unit.start + found.end("rest")
+                stance = "asked" if found["end"] == "?" else "asserted"
+                self.replies.append((place, Found(text, start, stop, unit.turn, "answer", stance)))
 
     def _of_number(self) -> list[Place]:
         return [place for place in self.recent if place.number == self.state.number]
