@@ -104,6 +104,9 @@ class Polynomial:
         if not isinstance(power, int):
             _COMPOUND[f"({self})^({power})"] = self, power
             return Polynomial.name(f"({self})^({power})")
+        if len(self.terms) == 1 and power:
+            ((powers, factor),) = self.terms.items()
+            return Polynomial({tuple((name, each * power) for name, each in powers): factor**power})
         found = Polynomial.of(1)
         for _ in range(abs(power)):
             found = found * self

@@ -146,7 +146,7 @@ def size_of(text: str) -> Polynomial | None:
     plain = re.sub(r"(?<=[\w)])\s+(?=[\w(])|(?<=\b\d)(?=[A-Za-z_])", "*", plain)
     try:
         return _size(ast.parse(plain, mode="eval").body)
-    except (SyntaxError, LookupError, ZeroDivisionError):
+    except (SyntaxError, ValueError, RecursionError, LookupError, ZeroDivisionError):
         return None
 
 

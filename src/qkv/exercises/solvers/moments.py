@@ -208,17 +208,18 @@ def _width(exercise: Exercise, stated: list[Given]) -> tuple[str, str]:
     if width.isdigit():
         return letter, width
     known = [size for size in sizes if size.value is not None and (not width or size.symbol == width)]
-    heads = exercise.size("heads")
-    if known and known[0].role == "width" and not width and isinstance(heads, int) and not known[0].value % heads:
-        return letter, str(known[0].value // heads)
-    return letter, str(known[0].value) if known else letter
+    size, heads = str(known[0].value) if known else letter, exercise.size("heads")
+    if size.isdigit() and isinstance(heads, int) and heads and not width and exercise.given("head_width") is None:
+        size = str(int(size) // heads) if int(size) % heads == 0 else size
+    return letter, size
 
 
 def _values(exercise: Exercise) -> dict[str, str]:
     """Names with a number: "sigma = 1" among the givens or the definitions."""
     plain = [given for given in exercise.givens if given.symbol and given.law is None and given.role != "law"]
     stated = [(given.symbol, given.value) for given in plain if type(given.value) in (int, float, str)]
-    stated += [(name, value) for each in exercise.definitions for name, _, value in [each.text.partition("=")]]
+    defined = (re.fullmatch(r"(.+?)=\s*(-?[\d./]+)\s*", each.text) for each in exercise.definitions)
+    stated += [(each[1], each[2]) for each in defined if each]
     values = {_ascii(name).strip(): _exact(_ascii(str(value))) for name, value in stated}
     return {name: value for name, value in values.items() if number_in(value) is not None}
 

@@ -473,7 +473,7 @@ def _name(run: Run, size: Polynomial) -> str:
     """A size by its name in the listing, or as a multiple of one."""
     names = {name.removeprefix("self."): value for name, value in run.sizes().items()}
     for name, value in {**names, **run.constants}.items():
-        factor = (size / value).number
+        factor = (size / value).number if value else None
         if factor is not None:
             return name if factor == 1 else f"{factor}*{name}" if factor.denominator == 1 else f"{name}//{1 / factor}"
     return str(size).replace(" ", "*").replace("key_length", run.length)

@@ -38,7 +38,7 @@ def differ(name: str, role: str) -> bool:
 def _parsed(text: str) -> list[ast.stmt]:
     try:
         return ast.parse(text).body
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError):
         return []
 
 
@@ -281,7 +281,8 @@ class Run:
         if isinstance(left, Polynomial) and isinstance(sign, ast.Pow):
             return Root(left) if written.strip("()") in ("0.5", "1 / 2") else None
         if isinstance(left, Polynomial) and isinstance(right, Polynomial) and type(sign) in OPERATORS:
-            return OPERATORS[type(sign)](left, right)
+            divides = isinstance(sign, ast.Div | ast.FloorDiv)
+            return None if divides and not right else OPERATORS[type(sign)](left, right)
         return None
 
     def scaled(self, summed: Polynomial, by: Any) -> None:
@@ -370,7 +371,7 @@ class Run:
                     return None
             self.operands = node.args[1:] if last == "einsum" else node.args[:1]
             return self.operation(name, last, arguments, options)
-        except Misfit as misfit:
+        except (Misfit, ZeroDivisionError) as misfit:
             return self.misfit(str(misfit))
 
     def operation(self, name: str, last: str, arguments: list[Any], options: dict[str, Any]) -> Any:
