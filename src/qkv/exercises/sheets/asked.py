@@ -284,7 +284,7 @@ def find_asked(text: str, names: Mapping[str, str] | None = None, noun: bool = F
         told: The set-up, which may state the operation whose result is asked for.
     """
     known = table()
-    shown = plain(text)
+    shown, told = plain(text), plain(told)
     for aside in (_PARENTHESES, _MARKING):
         shown = aside.sub(lambda match: " " * len(match.group()), shown)
     wanted: list[Wanted] = []
@@ -300,7 +300,7 @@ def find_asked(text: str, names: Mapping[str, str] | None = None, noun: bool = F
             words = clause.plain.strip()
             if known.ignored.match(words):
                 continue
-            found = _matches(clause, shown, text) or list(_by_symbol(clause, names or {}))
+            found = _matches(clause, shown, text, told=told) or list(_by_symbol(clause, names or {}))
             if (repeated := _AGAIN.match(words)) and (wanted or not found):
                 again.append(replace(clause, verb=repeated.group()))
                 continue
@@ -310,7 +310,7 @@ def find_asked(text: str, names: Mapping[str, str] | None = None, noun: bool = F
                 for each in found:
                     if not any(_same(each, other) for other in wanted):
                         wanted.append(each)
-            elif _RESULT.match(words) and (meant := _operation(shown, sentence, text, plain(told))):
+            elif _RESULT.match(words) and (meant := _operation(shown, sentence, text, told)):
                 wanted += [replace(each, clause=clause, spans=(*each.spans, clause.span), row="") for each in meant]
             elif _ITSELF.search(words[:60]) and (meant := _matches(_whole(shown, before), shown, text, anywhere=True)):
                 prose = [each for each in prose if each.sentence != before]
@@ -407,7 +407,7 @@ def _opens(words: str, found: re.Match[str], asking: re.Match[str]) -> bool:
     return bool(strong) and not words[: found.start()].strip(" .:()[]0123456789")
 
 
-def _matches(clause: Clause, shown: str, text: str, anywhere: bool = False) -> list[Wanted]:
+def _matches(clause: Clause, shown: str, text: str, anywhere: bool = False, told: str = "") -> list[Wanted]:
     """The quantities that a clause asks for: the longest phrases that do not overlap."""
     found: list[tuple[int, int, Phrase, re.Match[str]]] = []
     small = " ".join(clause.plain.lower().split())
@@ -426,7 +426,7 @@ def _matches(clause: Clause, shown: str, text: str, anywhere: bool = False) -> l
             continue
         if phrase.needs and not phrase.needs.search(shown[slice(*clause.sentence)]):
             continue
-        if phrase.nearby and not phrase.nearby.search(shown):
+        if phrase.nearby and not (phrase.nearby.search(shown) or phrase.nearby.search(told)):
             continue
         found += [(match.start(), match.end(), phrase, match) for match in here]
     found.sort(key=lambda each: (-(each[1] - each[0]) * each[2].weight, each[0]))
@@ -440,7 +440,7 @@ def _matches(clause: Clause, shown: str, text: str, anywhere: bool = False) -> l
     kept = [
         each for place, each in enumerate(kept) if not (place and _complements(clause.plain, kept[place - 1], each))
     ]
-    return [wanted for _, _, phrase, match in kept for wanted in _wanted(clause, shown, text, phrase, match)]
+    return [wanted for _, _, phrase, match in kept for wanted in _wanted(clause, shown, text, phrase, match, told)]
 
 
 def _complements(
@@ -462,7 +462,9 @@ def _within_word(text: str, match: re.Match[str]) -> bool:
     return start > 0 and text[start - 1].isalnum() and text[start].isalnum() and not torn
 
 
-def _wanted(clause: Clause, shown: str, text: str, phrase: Phrase, match: re.Match[str]) -> Iterator[Wanted]:
+def _wanted(
+    clause: Clause, shown: str, text: str, phrase: Phrase, match: re.Match[str], told: str
+) -> Iterator[Wanted]:
     sentence = shown[slice(*clause.sentence)]
     shift = clause.span[0] - clause.prefix
     span = (max(clause.span[0], shift + match.start()), max(clause.span[0], shift + match.end()))
@@ -475,6 +477,7 @@ def _wanted(clause: Clause, shown: str, text: str, phrase: Phrase, match: re.Mat
     own, place = (own, place) if own else _object(phrase, shown, text, far)
     if not own and phrase.nearby:
         own, place = _object(phrase, shown, text, (0, len(shown)))
+        own = own or _object(phrase, told, told, (0, len(told)))[0]
     shared: dict[str, Any] = {
         "row": row,
         "in_terms_of": symbols,
