@@ -40,7 +40,7 @@ def test_marks_lead_to_verdicts_and_back_by_pointer_and_keys(opened):
     assert page.evaluate("document.activeElement.id") == "claim-1-1"
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "turn-3"
+    assert page.evaluate("document.activeElement.id") == "turn-5"
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "claim-1-1"

@@ -11,16 +11,16 @@ import pytest
 
 from qkv.cli import main
 
-LAWS = r"Let $q, k \in \mathbb{R}^d$ be independent, $q, k \sim N(\mu, \sigma^2 I)$, where $\mu \in \mathbb{R}^d$."
+LAWS = r"Let $q$ and $k$ be independent with $q, k \sim N(\mu, \sigma^2 I)$, where $\mu \in \mathbb{R}^d$."
 PARTS = r"""(a) Find $E[q^T k]$ in terms of $\mu$, $\sigma$ and $d$.
 
-(b) For $\mu = 0$ and $\sigma = 1$, find $\text{Var}(q^T k)$ in terms of $d$.
+(b) Compute the softmax of the scores $(0, 0)$.
 """
 ANSWERS = r"""**Tutor:** Each of the $d$ terms has the same mean.
 
 Answer (a): $d\mu^2$
 
-Answer (b): $d$
+Answer (b): $(1/2, 1/2)$
 
 **Student:** Is the mean in (a) one number?
 
@@ -89,7 +89,7 @@ def test_questions_from_a_sheet_and_from_the_bank(run, tmp_path):
     wanted = {"3(a)": "needed correction", "3(b)": "one shot"}
     assert statuses(json.loads(run(path, "--sheet", sheet, "--json")[1])) == wanted
     found = statuses(json.loads(run(path, "--exercise", "3=scaling", "--json")[1]))
-    assert found == {**wanted, "3(c)": "unread"}
+    assert found == {"3(a)": "needed correction", "3(b)": "never right", "3(c)": "unread"}
     for words in (["--sheet", tmp_path / "nowhere.md"], ["--exercise", "scaling"], ["--exercise", "3=nothing"]):
         code, out, err = run(path, *words)
         assert (code, out) == (2, "")

@@ -142,7 +142,7 @@ def test_progress_is_told():
 
 def test_a_whole_chat_with_the_explicit_reader():
     text = (
-        "User: Problem 1. Let $q, k \\in \\mathbb{R}^d$ be independent, $q, k \\sim N(\\mu, \\sigma^2 I)$, where "
+        "User: Problem 1. Let $q$ and $k$ be independent with $q, k \\sim N(\\mu, \\sigma^2 I)$, where "
         "$\\mu \\in \\mathbb{R}^d$.\n\n(a) What is $E[q^T k]$ in terms of $\\mu$, $\\sigma$ and $d$?\n\n"
         "Assistant: Answer (a): $d \\mu^2$\n\nUser: Is the mean in (a) one number?\n\n"
         "Assistant: No.\n\nAnswer (a): $\\mu^T \\mu$ (or equivalently $\\|\\mu\\|^2$)\n"

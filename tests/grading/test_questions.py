@@ -6,7 +6,7 @@ from qkv.errors import OptionError
 from qkv.grading.questions import NOT_UNDERSTOOD, from_bank, from_chat, from_sheet, judge, split_label
 from qkv.reading import read_chat
 
-LAWS = r"Let $q, k \in \mathbb{R}^d$ be independent, $q, k \sim N(\mu, \sigma^2 I)$, where $\mu \in \mathbb{R}^d$."
+LAWS = r"Let $q$ and $k$ be independent with $q, k \sim N(\mu, \sigma^2 I)$, where $\mu \in \mathbb{R}^d$."
 SHEET = rf"""# Homework
 
 ## 1. Scores
@@ -15,7 +15,7 @@ SHEET = rf"""# Homework
 
 (a) Find $E[q^T k]$ in terms of $\mu$, $\sigma$ and $d$.
 
-(b) For $\mu = 0$ and $\sigma = 1$, find $\text{{Var}}(q^T k)$ in terms of $d$.
+(b) Compute the softmax of the scores $(0, 0)$.
 
 (c) What did you like about this question?
 
@@ -35,9 +35,8 @@ def test_a_sheet_by_question_and_part():
     assert asked(found["1"]) == ["a", "b", "c"]
     assert found["1"].asked[2].quantity == NOT_UNDERSTOOD
     assert judge(found["1"], "a", r"\mu^T \mu")
-    # The mean of part (b) is not the mean of part (a).
     assert judge(found["1"], "a", "0").kind == "wrong"
-    assert judge(found["1"], "b", "d")
+    assert judge(found["1"], "b", "(1/2, 1/2)")
     assert judge(found["1"], "c", "everything").kind == "unread"
     assert judge(found["2"], "", "(1/2, 1/2)")
 
@@ -71,20 +70,19 @@ def test_parts_that_come_later_belong_to_the_question_before():
     chat = read_chat(
         f"User: Problem 3. {LAWS}\n\n(a) Find $E[q^T k]$ in terms of $\\mu$ and $d$.\n\nAssistant: It is 0.\n\n"
         "User: Are you sure about (a)?\n\nAssistant: No.\n\n"
-        "User: Fine. The next one.\n\n(b) For $\\mu = 0$ and $\\sigma = 1$, find $\\text{Var}(q^T k)$ in terms of $d$."
-        "\n\nAssistant: It is d."
+        "User: Fine. The next one.\n\n(b) Compute the softmax of the scores $(0, 0)$.\n\nAssistant: It is d."
     )
     found = from_chat(chat)
     assert list(found) == ["3"]
     assert asked(found["3"]) == ["a", "b"]
-    assert judge(found["3"], "b", "d")
+    assert judge(found["3"], "b", "(1/2, 1/2)")
 
 
 def test_a_heading_at_the_end_of_a_turn_numbers_the_next():
     chat = read_chat(
         "User: Wait until I ask.\n\nAssistant: I am ready.\n\n## 6. Scores\n\n"
         f"User: {LAWS}\n\n1. Find $E[q^T k]$ in terms of $\\mu$ and $d$.\n"
-        "2. Go on from part (a): for $\\mu = 0$ and $\\sigma = 1$, find $\\text{Var}(q^T k)$ in terms of $d$.\n\n"
+        "2. Apart from part (a): compute the softmax of the scores $(0, 0)$.\n\n"
         "Assistant: 0."
     )
     found = from_chat(chat)

@@ -44,9 +44,9 @@ SIMILARITIES = {
 # A tutor makes a mistake, and a question finds it.
 CHAT = r"""
 Student: Problem 1.
-Let $q, k \in \mathbb{R}^d$ be independent, $q, k \sim N(\mu, \sigma^2 I)$, where $\mu \in \mathbb{R}^d$.
+Let $q, k \in \mathbb{R}^d$ be independent with $q, k \sim N(\mu, \sigma^2 I)$, where $\mu \in \mathbb{R}^d$.
 (a) What is $E[q^T k]$ in terms of $\mu$, $\sigma$ and $d$?
-(b) For $\mu = 0$ and $\sigma = 1$, find $\mathrm{Var}(q^T k)$ in terms of $d$.
+(b) Let $\mu = 0$ and $\sigma = 1$. What is $\mathrm{Var}(q^T k)$ in terms of $d$?
 
 Tutor: Every component has mean $\mu$, and there are $d$ terms.
 Answer (a): $d \mu^2$

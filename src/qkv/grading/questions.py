@@ -20,6 +20,7 @@ from ..exercises.solving import Answer, answer
 from ..reading import Chat
 from .phrases import pattern
 
+_STAND_IN = "97"  # the number of a question while it is read, which no part of it has
 NOT_UNDERSTOOD = "not_understood"  # the quantity of a part that the reader of sheets did not understand
 _LABEL = re.compile(
     r"(?:[A-Za-z]{2,}[ #.]*)?(?P<question>\d+(?:\.\d+)*|[A-Z](?![A-Za-z])|)[ .:]*(?P<part>.*)", re.DOTALL
@@ -87,9 +88,12 @@ def from_chat(chat: Chat) -> dict[str, Exercise]:
     for draft in drafts:
         number = draft.number or (f"turn {draft.turn + 1}" if numbered else str(len(found) + 1))
         text = pattern("bullet").sub("", pattern("setup").sub("", "\n\n".join(draft.pieces)))
-        text = re.sub(rf"^\s*{re.escape(number)}[.)]\s+", "", text, count=1, flags=re.MULTILINE)
+        text = _without_number(text, number)
         # Below a number, the parts of a question are told from other lists. A line more keeps a text from being a path.
-        exercise = grouped(read_sheet(f"Problem 1.\n\n{text}\n"), "1")["1"]
+        exercise = grouped(read_sheet(f"Problem {_STAND_IN}.\n\n{text}\n"), _STAND_IN)[_STAND_IN]
+        # Where a question has parts, the set-up asks for nothing.
+        parts = tuple(asked for asked in exercise.asked if asked.label) or exercise.asked
+        exercise = exercise.model_copy(update={"asked": parts})
         if _understood(exercise):
             found.setdefault(number, exercise.model_copy(update={"label": number}))
     return found
@@ -230,6 +234,12 @@ def _numbered(text: str, number: str) -> list[tuple[str, str]]:
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
     first = [(number, text[: marks[0].start()])] if number and text[: marks[0].start()].strip() else []
     return first + [(mark["number"], text[mark.end() : end]) for mark, end in zip(marks, ends, strict=True)]
+
+
+def _without_number(text: str, number: str) -> str:
+    """A text without a line's label that repeats the number of the question, unless a list goes on from there."""
+    goes_on = number.isdigit() and re.search(rf"^\s*{int(number) + 1}[.)]\s", text, re.MULTILINE)
+    return text if goes_on else re.sub(rf"^\s*{re.escape(number)}[.)]\s+", "", text, count=1, flags=re.MULTILINE)
 
 
 def _trailing_number(text: str) -> str:

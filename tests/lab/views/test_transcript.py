@@ -41,8 +41,8 @@ def test_the_sample_has_one_of_each():
     found = asked().result
     told = [(row["label"], row["status"], row["first_right"], row["found_by"]) for row in found["rows"]]
     assert told == [
-        ("1(a)", "needed correction", 5, "student"),
-        ("1(b)", "one shot", 3, None),
+        ("1(a)", "needed correction", 7, "student"),
+        ("1(b)", "one shot", 5, None),
         ("1(c)", "never right", None, None),
     ]
     assert found["tally"] == {"parts": 3, "one_shot": 1, "needed_correction": 1, "never_right": 1, "unread": 0}
