@@ -84,7 +84,7 @@ def kernel(degree: int, offset: int, width: int | str = "D") -> dict:
     return {"givens": givens, "structure": {"similarity": "polynomial"}}
 
 
-@pytest.mark.parametrize(("degree", "offset", "width"), [*product((1, 2, 3), (0, 5), (1, 2)), (2, 1, 3)])
+@pytest.mark.parametrize(("degree", "offset", "width"), [*product((1, 2), (0, 5), (1, 2)), (3, 1, 2), (2, 1, 3)])
 def test_feature_maps_against_numbers(degree: int, offset: int, width: int):
     found = ask("feature_map", **kernel(degree, offset, width))
     count = ask("feature_map", "count", **kernel(degree, offset, width))
