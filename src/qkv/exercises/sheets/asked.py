@@ -55,7 +55,7 @@ _EQUATED = re.compile(r"(?<=[\w}])\s*=\s*[^,;?]*?(?=,|\s+and\s+[A-Za-z]\w*\s*=|\
 _AGAIN = re.compile(
     r"(?:give|evaluate|compute|calculate|find|repeat) (?:\((?P<part>\w{1,3})\)|it|this|that|them|the same|your answer"
     r"|(?:this|the) (?:formula|expression|result))(?: again)? (?:for|with|when|if|at)\b|the same (?:for|with|if|when)\b"
-    r"|its (?:numerical )?value (?:for|at|when|if)\b|and (?:for|with|if|when)\b|how (?:many|much|large|long) (?:if|when|with)\b"
+    r"|(?:from|at|above) what [a-z] (?:on )?(?:if|when)\b|its (?:numerical )?value (?:for|at|when|if)\b|and (?:for|with|if|when)\b|how (?:many|much|large|long) (?:if|when|with)\b"
     r"|(?:compute|find|give|and)? ?(?:what )?if\b|compute the (?:same (?:for|with)|if|when|and (?:for|with))\b|"
     r"what if\b|(?:and )?(?:what|how) about\b|repeat\b|(?:do|answer) the same\b"
     r"|what (?:does|would) (?:this|that|it) become\b"
@@ -64,11 +64,12 @@ _AGAIN = re.compile(
 )
 _CLAUSE = re.compile(
     r"(?:^[\W\d]*|[,;:.(]\s*|\b(?:and|then|or|please|also|must|but)\s+"
-    r"|\b(?:asked|task is|goal is|job is|ask you|need|required|exercise is|want you|challenge is|try)\s+to\s+)"
+    r"|\b(?:asked|task is|goal is|job is|ask you|need|required|exercise is|want you|challenge is|try|rule|formula|approximation)\s+to\s+)"
 )
 _LINKS = "of|at|for|over|from|to|on|in|by|under|with respect to|wrt|per|between"
 _ARTICLES = "the|these|those|a|an|its|given|following|all|one|each|this|that|your"
 _VERB = "Compute the "
+_PRONOUN = re.compile(r"\b(?:it|its|the (?:layer|block))\b", re.IGNORECASE)
 _FINITE = re.compile(r"\b(?:is|are|was|were|has|have|be|let|uses?|enters?|produces?)\b|=", re.IGNORECASE)
 _RESULT = re.compile(
     r"(?:compute the |(?:give|report|find|compute|state) (?:me )?)?(?:the )?(?:result(?:ing vector|ing matrix)?|answer|outcome)\W*$"
@@ -475,6 +476,9 @@ def _wanted(
     row, rows = _row(shown, near) if _row(shown, near)[0] else _row(shown, far, named=False)
     own, place = _object(phrase, shown, text, near)
     own, place = (own, place) if own else _object(phrase, shown, text, far)
+    if not own and phrase.quantity in ("parameters", "flops") and told and _PRONOUN.search(shown, *near):
+        first = len(told) - len(told.lstrip())
+        own = _object(phrase, told, told, (first, min(first + 60, next(sentences(told), (0, 0))[1])))[0]
     if not own and phrase.nearby:
         own, place = _object(phrase, shown, text, (0, len(shown)))
         own = own or _object(phrase, told, told, (0, len(told)))[0]

@@ -12,9 +12,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from ...errors import QkvError
 from ..findings import Finding
 from ..record import Asked, Exercise, Span
 from ..solving import Answer, quantities
+from ..units import factor
 from .asked import AskedFor, pattern, plain, sentences
 from .literals import read_number
 
@@ -22,7 +24,7 @@ _ASIDE = re.compile(r"\W*(?:hint|for example|for instance|example|recall|note|re
 _ARRAY = re.compile(r"[\[(]\s*[-−]?\d[\d.]*(?:\s*[,;&]\s*\\?\\?\s*[-−]?\d[\d./]*)+\s*[\])]")
 _NUMBER = re.compile(r"(?<![\w.^_{/⁻])\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?%?(?![\w^]*_)", re.IGNORECASE)
 _LEFT = re.compile(
-    r"(?<![\w^_{}=<>≤≥.)])(?P<left>[A-Za-zα-ωΑ-Ω](?:\w|[ᵢⱼₜ₁₂]|_ ?\{?[\w, ]{1,8}\}?|\^ ?\{?\(?\w\)?\}?){0,4}"
+    r"(?<![\w^_{}=<>≤≥.)])(?P<left>[A-Za-zα-ωΑ-Ω](?:\w|[ᵢⱼₜ₁₂]|_ ?\w{1,3}(?:,\w)?|_ ?\{[\w, ]{1,8}\}|\^ ?\{?\(?\w\)?\}?){0,4}"
     r"(?: ?[(\[][^()\[\]\n=]{0,24}[)\]])?)\s*:?=(?![=>])"
 )
 _ENDS = re.compile(r"[;?\n]|\.(?:\s|$)|(?<=\s)(?:where|with|and|for|so|of|is|are|which|the|in|to|per|bytes|read)\s|≠|≤")
@@ -41,6 +43,7 @@ class Neutral:
     denied: re.Pattern[str]
     asides: re.Pattern[str]
     scopes: re.Pattern[str]
+    notes: re.Pattern[str]
     assumptions: dict[str, str]  # what an answer may not assume, unless the text holds some words
     data: dict[str, Any]
 
@@ -56,15 +59,16 @@ def neutral() -> Neutral:
         tuple((re.compile(each), name) for name, known in data["equations"].items() for each in known),
         pattern(rf"\b(?:{'|'.join(data['mechanisms'])})\b", {}),
         re.compile(rf"(?:{'|'.join(data['denied'])})[\s\w,]{{0,20}}$", re.IGNORECASE),
-        pattern("|".join(data["asides"]), {}),
+        pattern("|".join([*data["asides"], *data["notes"]]), {}),
         pattern(rf"\b(?:{'|'.join(data['scopes'])})\b", {}),
+        pattern("|".join(data["notes"]), {}),
         data["assumptions"],
         data,
     )
 
 
 def left_out(
-    asks: AskedFor, known: Iterable[Span], values: frozenset[str], on_figures: bool, on_formulas: bool, layered: bool
+    asks: AskedFor, known: Iterable[Span], values: frozenset[str], on_figures: bool, on_formulas: bool, roles: set[str]
 ) -> Iterator[str]:
     """The pieces of a question that `known` spans do not account for; a number among `values` was said before."""
     known = list(known)
@@ -73,7 +77,8 @@ def left_out(
     rest = blanked(asks.plain, [*known, *(clause.span for clause in (*asks.unread, *asks.prose, *asks.again))])
     for sentence in {each.clause.sentence for each in asks.wanted if each.quantity not in neutral().data["in_listings"]}:
         for found in neutral().scopes.finditer(rest[slice(*sentence)]):
-            if layered or not re.search("layer|block", found.group()):
+            of_layers, of_tokens = re.search("layer|block", found.group()), re.search("token", found.group())
+            if not (of_layers and "layers" not in roles or of_tokens and not roles & {"length", "batch"}):
                 yield found.group()
         for found in _WORD.finditer(rest[slice(*sentence)]):
             if found.group().lower() not in neutral().words:
@@ -154,6 +159,11 @@ def _numbers(shown: str, piece: str, offset: int, values: frozenset[str]) -> Ite
         yield found.group()
 
 
+def without_notes(text: str) -> str:
+    """A text without remarks on units, whose numbers are no givens: "1 GB = 10^9 bytes"."""
+    return blanked(text, (found.span() for found in neutral().notes.finditer(text)))
+
+
 def blanked(text: str, spans: Iterable[Span]) -> str:
     """A text with spans, widened to whole words, made blank."""
     signs = list(text)
@@ -229,9 +239,15 @@ def contradictory(exercise: Exercise, asked: Asked) -> Iterator[Finding]:
     for given in exercise.givens if sized else ():
         key = (given.role, given.of)
         plain_number = isinstance(given.value, int | float) and given.role not in ("other", "position", "scores", "value")
-        if plain_number and seen.setdefault(key, given.value) != given.value:
+        if not plain_number:
+            continue
+        try:
+            value = float(given.value) * float(factor(given.unit) if given.unit else 1)
+        except QkvError:
+            value = float(given.value)
+        if abs(seen.setdefault(key, value) - value) > 1e-9 * abs(value):
             name = given.role.replace("_", " ")
-            yield Finding("contradiction", {"what": name, "first": seen[key], "second": given.value})
+            yield Finding("contradiction", {"what": name, "first": seen[key], "second": value})
     sizes = [exercise.size(role) for role in ("heads", "head_width", "width")]
     if all(isinstance(size, int) for size in sizes) and "d_model / heads" in exercise.text:
         yield Finding("misfit", {"what": "the width of heads", "why": "heads times their width is not the width"})

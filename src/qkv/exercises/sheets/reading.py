@@ -15,7 +15,7 @@ from ..record import LOOKED_AT, Asked, Definition, Exercise, Given, Option, Span
 from ..solving import Answer, Solution, Solved, quantities, solve_part
 from .asked import AskedFor, Clause, Wanted, find_asked, plain, row_number
 from .conventions import Settled, settled
-from .coverage import accounted, contradictory, defined, doubtful, in_setup, left_out, norms_in, unsettled, unused
+from .coverage import accounted, contradictory, defined, doubtful, in_setup, left_out, norms_in, unsettled, unused, without_notes
 from .givens import find_definitions, find_givens
 from .parts import stem_of, with_parts
 from .splitting import Choice, Question, split
@@ -69,7 +69,8 @@ def read_sheet(source: str | Path) -> list[Reading]:
         document = read_document(source, name="text.tex" if _LATEX.search(source) else "text.md")
         questions = split(document)
         whole = with_parts(Question("", document.text, (0, len(document.text)), pieces=((0, len(document.text)),)))
-        if len(questions) > 1 and whole.parts and len(whole.text) > 20 and not _NUMBERED.search(document.text[1:]):
+        more = len(whole.parts) > sum(max(1, len(each.parts)) for each in questions) or len(questions) > 1
+        if more and whole.parts and len(whole.text) > 20 and not _NUMBERED.search(document.text[1:]):
             questions = [whole]
     before: dict[str, tuple[Wanted, ...]] = {}
     return [reading for question in questions for reading in _read_tree(question, before=before)]
@@ -155,11 +156,13 @@ def _read(
     if task := read_task(text, context):
         return _read_test(question, task)
     names = defined(f"{setup}\n{text}")
-    asks = find_asked(text, names, bool(setup) or len(text) < 200, setup)
+    asks = find_asked(text, names, told=setup)
     if not asks.wanted and not asks.prose and stem:
         joined = f"{stem} {text}"
-        if (led := find_asked(joined, names)).wanted:
+        if (led := find_asked(joined, names, told=setup)).wanted:
             question, text, asks = replace(question, text=joined, pieces=()), joined, led
+    if not asks.wanted and not asks.prose and not question.parts and (setup or len(text) < 200):
+        asks = find_asked(text, names, True, setup)
     if not asks.wanted and not asks.prose and question.title:
         titled = find_asked(question.title)
         asks = replace(asks, wanted=tuple(replace(each, span=(0, 0), weight=0.9) for each in titled.wanted))
@@ -168,7 +171,7 @@ def _read(
         before[""] = before[plain_label(question.label)[-1:]] = asks.wanted
     says = settled(text, context)
     whole = f"{text}\n{context}"
-    givens = by_words(find_givens(text, context), whole)
+    givens = by_words(find_givens(without_notes(text), without_notes(context)), whole)
     more = (*upstream(text), *upstream(context), *torn_sizes(givens, whole), *shapes(givens, whole), *unnamed_numbers(asks, givens, text))
     if any(given.role == "degree" for given in more):
         says.structure.setdefault("similarity", "polynomial")
@@ -216,17 +219,16 @@ def _left_out(
     figures, formulas = bool(modules & _ON_FIGURES), bool(modules & _ON_FORMULAS)
     stated = [given for given in (*givens, *exercise.givens) if given.value is not None and given.role != "other"]
     values = frozenset(str(given.value) for given in stated)
-    layered = any(given.role == "layers" for given in stated)
     if modules & _ON_ATTENTION and "norms" not in modules:
         yield from norms_in(f"{asks.plain}\n{plain(setup)}")
     known = [span for each in asks.wanted for span in each.spans] + says.spans + spans_of((*givens, *exercise.givens))
     known += [match.span() for match in (*RULE.finditer(text), *SHAPED.finditer(text))]
     known += accounted(asks.plain, exercise)
     known += [(clause.span[0], clause.span[0] + len(clause.verb)) for clause in asks.again]
-    yield from left_out(asks, known, values, figures, formulas, layered)
+    yield from left_out(asks, known, values, figures, formulas, {given.role for given in stated})
     if setup.strip():
         whole = f"{setup}\n{text}"
-        known = spans_of((*by_words(find_givens(setup, text), whole), *upstream(setup))) + settled(setup).spans
+        known = spans_of((*by_words(find_givens(without_notes(setup), text), whole), *upstream(setup))) + settled(setup).spans
         known += [match.span() for match in (*RULE.finditer(setup), *SHAPED.finditer(setup))]
         asked = find_asked(setup)
         known += accounted(asked.plain, exercise)
@@ -238,7 +240,7 @@ def spans_of(givens: Iterable[Given]) -> list[Span]:
     """The spans of givens whose role is known, or that have no number."""
     return [
         each.span for each in givens
-        if each.span is not None and (each.role != "other" or each.value is None)
+        if each.span is not None and (each.role != "other" or each.value is None or each.symbol == "theta")
     ]  # fmt: skip
 
 
@@ -308,6 +310,7 @@ def _asked(
         changes = tuple(_changed(each) for each in givens if each.of == "change" and _inside(each.span, clause.span))
         if not changes and (match := _CHANGES.search(clause.plain)):
             changes = tuple(_changed(each) for each in find_givens(f"{match['noun']} is {match['number']}."))
+        changes = changes or tuple(each for each in givens if each.value is not None and _inside(each.span, clause.span))
         if changes:
             found += [each.model_copy(update={"changes": changes}) for each in tuple(found) if not each.changes]
     return found
@@ -357,7 +360,8 @@ def _changed(given: Given) -> Given:
 
 def _written(text: str) -> str:
     """An object as solvers write it: q^T k may be torn, and words may be joined by hyphens."""
-    return _TORN.sub(r"\1^T \2", text).replace("dot-product", "dot product")
+    text = _TORN.sub(r"\1^T \2", re.sub(r"\^?\s?\{?\\?top\b\}?|ᵀ", "^T", text)).replace("dot-product", "dot product")
+    return re.sub(r"\b([qkx])\s?(?:·|\\cdot)\s?([qkx])\b", r"\1^T \2", text)
 
 
 def _words(question: Question, wanted: Wanted) -> str:

@@ -20,14 +20,19 @@ SHAPED = re.compile(
     rf"|\ban?\s+(?P<unnamed>{_SIZE}\s*(?:×|x|by|\\times)\s*{_SIZE})\s+matrix"
 )
 _LITERAL = re.compile(
-    r"(?:\b(?P<name>quer(?:y|ies)|keys?|values?|tokens|embeddings|scores|logits)\s*(?:(?:are|is|:|=|of)\s*)?)?\$?"
+    r"(?:\b(?P<name>quer(?:y|ies)|keys?|values?|tokens|embeddings|scores|logits)\s*(?:(?:[a-z]+ ){0,3}(?:are|is|:|=|of)\s*)?)?\$?"
     r"(?P<array>\[\[[-\d.,\s\[\]]+\]\]|[\[(]-?[\d.]+(?:\s*,\s*-?[\d.]+)+[\])])\$?",
     re.IGNORECASE,
 )
 _UPSTREAM = re.compile(
     r"(?:\\frac\{)?(?:\\partial|∂|d)\s*(?:\\mathcal\{L\}|L|ℓ)\s*(?:\}\{|/)\s*(?:\\partial|∂|d)\s*(?P<of>[A-Za-z])\}?\s*\$?\s*=\s*"
 )
-_NAMED = {"query": "quer", "key": "keys?", "value": "values?", "tokens": "tokens|embeddings", "scores": "scores|logits"}
+_LISTED = re.compile(
+    r"\b(?P<name>keys|values|scores|logits|positions)\s+(?:(?:are|of|were)\s+)?\$?"
+    r"(?P<list>[-−]?\d[\d./]*(?:\s*,\s*[-−]?\d[\d./]*)+(?:,?\s+and\s+[-−]?\d[\d./]*)?)\$?(?!\s*[(\[=×])",
+    re.IGNORECASE,
+)
+_NAMED = {"position": "positions", "query": "quer", "key": "keys?", "value": "values?", "tokens": "tokens|embeddings", "scores": "scores|logits"}
 _NORMS = frozenset({"layer_norm", "rms_norm", "batch_norm", "group_norm"})
 RULE = re.compile(
     r"(?:using|with|by|from|use|via)\s+(?:the\s+)?(?:(?:rule(?: of thumb)?|approximation|formula|estimate)\s+)?"
@@ -112,6 +117,13 @@ def unnamed_numbers(asks: AskedFor, givens: Sequence[Given], text: str) -> Itera
     free = (match for match in _LITERAL.finditer(text) if not any(a <= match.start("array") < b for a, b in spans))
     found = list(free)
     roles = {given.role for given in givens}
+    for match in _LISTED.finditer(text):
+        role = next(role for role, word in _NAMED.items() if re.match(word, match["name"], re.IGNORECASE))
+        if role not in roles and not any(a <= match.start("list") < b for a, b in spans):
+            value = read_array("[" + re.sub(r",?\s+and\s+", ", ", match["list"]) + "]")
+            if value is not None:
+                yield Given(role=role, value=value, span=match.span())  # pyright: ignore[reportArgumentType]
+                roles.add(role)
     for match in found:
         named = (
             role for role, word in _NAMED.items() if match["name"] and re.match(word, match["name"], re.IGNORECASE)
