@@ -84,7 +84,9 @@ def _blocks(text: str) -> Iterator[tuple[int, int, str, str]]:
         elif fences:
             yield fences.start(), fences.end(), "code", fences.group()
             at = fences.end()
-        displays, fences = _DISPLAY.search(text, at), _FENCE.search(text, at)
+        # A match that begins later is kept: searching again for each would take quadratic time.
+        displays = displays if displays is None or displays.start() >= at else _DISPLAY.search(text, at)
+        fences = fences if fences is None or fences.start() >= at else _FENCE.search(text, at)
 
 
 def _lines(turn: Turn, start: int, stop: int) -> Iterator[Unit]:
