@@ -43,7 +43,10 @@ function showDone(result, exercise, verdict) {
   const right = parts.filter((button) => done.has(keyOf(button)));
   for (const button of right) {
     button.classList.add("done");
-    button.insertAdjacentHTML("beforeend", '<span class="heard">, answered right</span>');
+    const heard = document.createElement("span");
+    heard.className = "heard";
+    heard.textContent = ", answered right";
+    button.append(heard);
   }
   result.querySelector("#done").textContent = right.length ? `Answered right: ${right.length} of ${parts.length}.` : "";
 }
