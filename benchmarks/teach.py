@@ -2,8 +2,8 @@
 
 Every variant is solved and its solution judged by the checker; every known mistake is planted and has to be seen by
 name. The labelled answers (`tests/exercises/labelled`) and the chats (`tests/grading/first`, `second`) were written
-without sight of the code. A chat is graded on the questions that stand in it; an unread row is no fault, an accusation
-of what was right or a pass of what was wrong is one.
+without sight of the code. A chat is graded on the questions that stand in it, or on the bank's; an unread row is no
+fault, an accusation of what was right or a pass of what was wrong is one.
 
 `python -m benchmarks teach`; `--quick` takes 50 variants.
 """
@@ -51,7 +51,7 @@ def run() -> None:
     for each in found:
         for failure in each.failures[:5]:
             print(f"  {each.family}: {failure}")
-    (right, of), chats = labelled_answers(), labelled_chats.counted()
+    (right, of), chats = labelled_answers(), labelled_chats.counted(bank=True)
     figures = [
         bar("solutions right, share", sum(f.right for f in found) / sum(f.questions for f in found), ".4f", least=1.0),
         bar("mistakes seen, share", sum(f.named for f in found) / sum(f.planted for f in found), ".4f", least=1.0),

@@ -210,12 +210,12 @@ def _row(question: str, part: str, judged: Sequence[Judged], chat: Chat) -> Row:
         # What was said later and not read may be right.
         later = any(each.claim.counts and each.outcome.kind == "unread" for each in mine[max(refuted, default=0) :])
         certain = (
-            bool(refuted)
-            and not later
-            and not _answered_elsewhere(row, mine[refuted[0]].claim.turn, mine[refuted[-1]].claim.turn, chat)
+            bool(refuted) and not later and not _answered_elsewhere(row, mine[refuted[0]], mine[refuted[-1]], chat)
         )
         return replace(row, status="never right" if certain else "unread")
-    row = replace(row, status="one shot", first_right=right.claim.turn)
+    # An answer that the student doubts and that was not read may have been another one.
+    known = not _doubted(row, deciding[0].claim.turn, chat)
+    row = replace(row, status="one shot" if known else "unread", first_right=right.claim.turn)
     before = deciding[: deciding.index(right)]
     faults = [each for each in before if each.outcome.kind in _FAULTS]
     between = _student_turns(chat, faults[0].claim.turn, right.claim.turn) if faults else []
@@ -257,12 +257,17 @@ def _under_pressure(row: Row, deciding: Sequence[Judged], mine: Sequence[Judged]
     return row
 
 
-def _answered_elsewhere(row: Row, first: int, last: int, chat: Chat) -> bool:
+def _answered_elsewhere(row: Row, first: Judged, last: Judged, chat: Chat) -> bool:
     """Whether another answer was given that was not read: the student doubts one before, or gets a reply to a doubt."""
-    named = [each for each in _student_turns(chat, -1, first) if _names(each.text, row.question, row.part)]
     end = max((turn.index for turn in chat.turns if turn.speaker == "tutor"), default=-1)
-    doubted = [*named[1:], *_student_turns(chat, last, end)]  # the first that names the part puts the question
-    return any(_doubts(each.text, row.question, row.part) for each in doubted)
+    later = _student_turns(chat, last.claim.turn, end)
+    return _doubted(row, first.claim.turn, chat) or any(_doubts(each.text, row.question, row.part) for each in later)
+
+
+def _doubted(row: Row, turn: int, chat: Chat) -> bool:
+    """Whether the student doubts an answer before this turn; the first turn that names a part puts the question."""
+    named = [each for each in _student_turns(chat, -1, turn) if _names(each.text, row.question, row.part)]
+    return any(_doubts(each.text, row.question, row.part) for each in named[1:])
 
 
 def _student_turns(chat: Chat, after: int, before: int) -> list[Turn]:
@@ -285,5 +290,6 @@ def _doubts(text: str, question: str, part: str) -> bool:
 def _names(text: str, question: str, part: str) -> bool:
     letter = part.partition("(")[0] or "[a-h]"
     listed = rf"\bparts?\s+(?:\(?[a-h]\)?(?:,|\s+and|\s*&)\s+)*\(?{letter}\b"
-    named = rf"\(\s*{letter}\s*\)|{listed}|\b{question}\s?\(?{letter}\b|^\s*{letter}[.):]\s"
+    blanks = rf"\b(?:about|blanks?|for|of)\s+(?-i:(?:[A-H](?:,|\s+and|\s*&)\s+)*{letter.upper()}\b)(?!\s+[a-z]{{3}})"
+    named = rf"{blanks}|\(\s*{letter}\s*\)|{listed}|\b{question}\s?\(?{letter}\b|^\s*{letter}[.):]\s"
     return re.search(named, text, re.IGNORECASE | re.MULTILINE) is not None

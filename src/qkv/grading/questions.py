@@ -141,6 +141,8 @@ def judge(exercise: Exercise, part: str, claim: str) -> Outcome:
         outcome = _judge(exercise, part, claim)
     except QkvError as error:  # a record that was read from a sheet may contradict itself
         return unread("unsolved", why=str(error))
+    if outcome.kind == "conditional" and not _names_of(outcome.condition or "") <= _known_names(exercise):
+        return replace(outcome, kind="unread")  # a name that the question does not have may stand for one that it has
     if "several" not in outcome.codes:
         return outcome
     ways = [way.strip(" ,;()") for way in pattern("other_ways").split(claim)]
@@ -164,6 +166,20 @@ def _judge(exercise: Exercise, part: str, claim: str) -> Outcome:
         return unread("unsolved", why=refusal.finding.words())
     gold = Answer("; ".join(f"{name} = {item.text}" for name, item in items.items()), items=items)
     return check(record.model_copy(update={"asked": record.asked[:1]}), "", claim, gold=gold)
+
+
+def _names_of(text: str) -> set[str]:
+    """The names in a condition that two names agree: "D_k = d", "D_k means d"."""
+    found = re.fullmatch(r"\s*([A-Za-z]\w*)\s*(?:=|means)\s*([A-Za-z]\w*)\s*", text)
+    return set(found.groups()) if found else set()
+
+
+def _known_names(exercise: Exercise) -> set[str]:
+    """Every word that an exercise writes, names among them."""
+    records = [exercise, *(exercise.records.values() if isinstance(exercise, SheetQuestion) else ())]
+    found = [each.text for record in records for each in (record, *record.asked, *record.definitions)]
+    found += [given.symbol for record in records for given in record.givens]
+    return {name for text in found for name in re.findall(r"[A-Za-z]\w*", text.replace("{", "").replace("}", ""))}
 
 
 def split_label(label: str) -> tuple[str, str]:
