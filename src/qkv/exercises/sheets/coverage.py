@@ -77,8 +77,8 @@ def left_out(
     rest = blanked(asks.plain, [*known, *(clause.span for clause in (*asks.unread, *asks.prose, *asks.again))])
     for sentence in {each.clause.sentence for each in asks.wanted if each.quantity not in neutral().data["in_listings"]}:
         for found in neutral().scopes.finditer(rest[slice(*sentence)]):
-            of_layers, of_tokens = re.search("layer|block", found.group()), re.search("token", found.group())
-            if not (of_layers and "layers" not in roles or of_tokens and not roles & {"length", "batch"}):
+            counted = neutral().data["counted"].get(found.group().split()[-1].lower().removesuffix("s"))
+            if counted is None or roles & {*counted}:
                 yield found.group()
         for found in _WORD.finditer(rest[slice(*sentence)]):
             if found.group().lower() not in neutral().words:
@@ -196,7 +196,7 @@ def doubtful(asked: Asked, exercise: Exercise, text: str) -> bool:
     quantity, structure = asked.quantity, exercise.structure
     if quantity in ("kernel", "feature_map") and structure.similarity == "softmax":
         return not re.search(r"softmax|exponential|gaussian", text, re.IGNORECASE)
-    if quantity == "gradient" and asked.object in ("Q", "K"):
+    if quantity == "gradient" and asked.object in ("Q", "K", "V"):
         return not exercise.of_role("query", "tokens")  # from weights alone, only the gradient of the scores follows
     if quantity == "listing_changes":  # blanks hide what else must change
         return any("___" in str(given.value) for given in exercise.of_role("listing"))

@@ -32,6 +32,7 @@ _CHANGES = re.compile(
     r"(?:\s+from\s+[\d,]+)?\s+to\s+(?:only\s+)?(?P<number>[\d,]+)"
 )
 _LATEX = re.compile(r"\\begin\{(?:enumerate|itemize|exercise|tabular|document|question)|\\(?:item|section|question|part)\b")
+_REALS = re.compile(r"(?:\bR|ℝ|mathbb\s*\{?R\}?)\s*\^\s*\{?(\d+)")
 _NUMBERED = re.compile(r"\b(?:exercise|question|problem|task)\s+\d", re.IGNORECASE)
 _TORN = re.compile(r"\b([qkxw])\s?T\s?([qkxw])\b")  # q^T k in the text of a PDF
 _ON_FORMULAS = frozenset({"sizes", "machines", "attention", "gradients", "norms", "positions"})
@@ -217,6 +218,10 @@ def _left_out(
     """What nothing accounts for, in the question and in the set-up of the question that it is a part of."""
     modules = {quantities()[each.quantity]["module"] for each in asks.wanted}
     figures, formulas = bool(modules & _ON_FIGURES), bool(modules & _ON_FORMULAS)
+    figures = figures or any(each.quantity in ("head_width", "receptive_field") for each in asks.wanted)
+    if "moments" in modules:
+        shapes_read = {size for given in exercise.givens for size in given.shape or ()}
+        yield from (size for size in _REALS.findall(f"{text} {setup}") if int(size) not in shapes_read)
     stated = [given for given in (*givens, *exercise.givens) if given.value is not None and given.role != "other"]
     values = frozenset(str(given.value) for given in stated)
     if modules & _ON_ATTENTION and "norms" not in modules:
@@ -225,6 +230,7 @@ def _left_out(
     known += [match.span() for match in (*RULE.finditer(text), *SHAPED.finditer(text))]
     known += accounted(asks.plain, exercise)
     known += [(clause.span[0], clause.span[0] + len(clause.verb)) for clause in asks.again]
+    known += [found.span() for clause in asks.again for found in _CHANGES.finditer(asks.plain, *clause.span)]
     yield from left_out(asks, known, values, figures, formulas, {given.role for given in stated})
     if setup.strip():
         whole = f"{setup}\n{text}"
@@ -338,7 +344,7 @@ def _apart(asked: Asked, givens: Sequence[Given]) -> list[Asked]:
         names = re.findall(r"PE\s?_?\([^()]*\)", asked.object)
     elif asked.quantity == "shape":
         bare = re.sub(r"^\w+\s*=\s*|\s+(?:for|in|with|of one|when|if)\b.*$", "", asked.object)
-        asked = asked.model_copy(update={"object": bare})
+        asked = asked.model_copy(update={"object": re.sub(r"(?<=[A-Z])(?=[A-Z](?:\^|\b))", " ", bare)})
         pieces = re.split(r"\s*,\s*(?:and\s+)?|\s+and\s+", bare)
         names = pieces if all(re.fullmatch(r"(?:the )?\W*\w{1,8}\W*", piece) for piece in pieces) else []
     elif asked.quantity == "listing_changes":

@@ -134,6 +134,7 @@ def unnamed_numbers(asks: AskedFor, givens: Sequence[Given], text: str) -> Itera
             roles.add(role)
     wanted = {each.quantity for each in asks.wanted}
     alone = "scores" if wanted & {"softmax", "log_softmax", "logsumexp"} else "input" if wanted & _NORMS else ""
+    alone = alone or ("vector" if "rotary" in wanted else "")
     nameless = [match for match in found if not match["name"]]
     if alone and len(wanted) == 1 and len(nameless) == 1 and not roles & {"scores", "vector", "input", "tokens"}:
         value = read_array(nameless[0]["array"])
