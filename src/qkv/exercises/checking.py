@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 
 from ..errors import OptionTypeError, QkvError, complaint
+from ..maths.comparison.verdict import unexplained
 from . import rubrics
 from .findings import CannotSolve
 from .forms.blanks import judge_blank
@@ -16,8 +16,8 @@ from .forms.maps import judge_map
 from .forms.proofs import judge_proof
 from .forms.values import Context, Judge, judge_array, judge_shape, judge_value
 from .outcome import Outcome, conditional, known_mistakes, right, unread, wrong
-from .record import Exercise
-from .solving import Also, Answer, answer
+from .record import Asked, Exercise
+from .solving import Also, Answer, answer, remembered, remembering
 
 MOST_MISTAKES = 200  # known mistakes that are tried where a question names none
 
@@ -54,6 +54,11 @@ def check(exercise: Exercise, label: str, text: str, *, gold: Answer | None = No
     if not isinstance(text, str):
         raise OptionTypeError(complaint("answer", repr(text), "a text"))
     asked = exercise.only(label).asked[0] if label or len(exercise.asked) != 1 else exercise.asked[0]
+    with remembering():
+        return _checked(exercise, asked, text, gold)
+
+
+def _checked(exercise: Exercise, asked: Asked, text: str, gold: Answer | None) -> Outcome:
     context = Context(exercise.with_changes(asked), asked)
     try:
         if asked.rubric:
@@ -68,7 +73,11 @@ def check(exercise: Exercise, label: str, text: str, *, gold: Answer | None = No
     if outcome or any(code in ("hedged", "denied", "several", "no_answer") for code in outcome.codes):
         return outcome
     names = asked.mistakes or (islice(known_mistakes(), MOST_MISTAKES) if gold is None else ())
-    return _with_mistakes(outcome, names, found, text, context)
+    with unexplained():
+        shown = tuple(name for name in names if _shows(planted(exercise, asked, name), text, found, context))
+    if shown and outcome.kind == "unread" and asked.mistakes:
+        outcome = wrong("different", given=text.strip(), right=found.text)  # an answer that a named mistake gives
+    return replace(outcome, mistakes=shown)
 
 
 def judge(gold: Answer, text: str, context: Context) -> Outcome:
@@ -99,24 +108,22 @@ def _under(other: Also, unsaid: bool) -> Outcome:
     return right("other_convention", convention=other.convention) if other.convention else right()
 
 
-def _with_mistakes(outcome: Outcome, names: Iterable[str], gold: Answer, text: str, context: Context) -> Outcome:
-    """The outcome with the known mistakes whose answer this is; an answer that a named mistake gives is wrong."""
-    shown = []
-    for name in names:
-        planted = _planted(name, context)
-        # A mistake that gives the right answer, or one that cannot be told from it, shows nothing.
-        if planted is not None and judge(planted, text, context) and not judge(gold, planted.text, context):
-            shown.append(name)
-    if shown and outcome.kind == "unread" and context.asked.mistakes:
-        outcome = wrong("different", given=text.strip(), right=gold.text)
-    return replace(outcome, mistakes=tuple(shown))
+def _shows(mistaken: Answer | None, text: str, gold: Answer, context: Context) -> bool:
+    """Whether a text is the answer that a mistake leads to, and that answer can be told from the right one."""
+    if mistaken is None or mistaken.text == text:
+        return mistaken is not None
+    return bool(judge(mistaken, text, context)) and not judge(gold, mistaken.text, context)
 
 
-def _planted(name: str, context: Context) -> Answer | None:
+def planted(exercise: Exercise, asked: Asked, name: str) -> Answer | None:
     """The wrong answer that a known mistake leads to, or None where it does not apply."""
+    return remembered(lambda: _planted(exercise, asked, name), exercise, asked, name)
+
+
+def _planted(exercise: Exercise, asked: Asked, name: str) -> Answer | None:
     from .mistakes import MISTAKES
 
     try:
-        return MISTAKES[name](context.exercise, context.asked) if name in MISTAKES else None
+        return MISTAKES[name](exercise, asked) if name in MISTAKES else None
     except (QkvError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None

@@ -39,7 +39,8 @@ def mistake(*names: str, quantities: tuple[str, ...] = ()) -> Callable[[Mistake]
                 return None
             try:
                 with exact.arith.digits():
-                    found = function(exercise.with_changes(asked), asked.model_copy(update={"changes": ()}))
+                    settled = asked.model_copy(update={"changes": ()}) if asked.changes else asked
+                    found = function(exercise.with_changes(asked), settled)
                 return None if found is None or found.text == answer(exercise, asked).text else found
             except (CannotSolve, ArithmeticError):
                 return None

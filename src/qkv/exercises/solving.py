@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from decimal import getcontext
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 from ..derivation import Derivation
 from .findings import CannotSolve, Finding
@@ -138,8 +141,37 @@ def solve_part(exercise: Exercise, asked: Asked) -> Solved:
         return Solved(asked, refusal=refusal.finding)
 
 
+_REMEMBERED: ContextVar[dict[tuple[Any, ...], tuple[Any, ...]] | None] = ContextVar("remembered", default=None)
+Made = TypeVar("Made")
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """Solve each question, and each known mistake in it, once inside: a check needs the right answer many times."""
+    token = _REMEMBERED.set({} if (held := _REMEMBERED.get()) is None else held)
+    try:
+        yield
+    finally:
+        _REMEMBERED.reset(token)
+
+
+def remembered(make: Callable[[], Made], *of: Any) -> Made:
+    """What `make` gives for these records and texts; records are told apart by identity, since 1 equals 1.0."""
+    held = _REMEMBERED.get()
+    if held is None or LOOKED_AT.get() is not None:
+        return make()
+    key = tuple(each if isinstance(each, str | int) else id(each) for each in of)
+    if key not in held:
+        held[key] = (make(), of)  # with the records, so that no other gets their identity
+    return held[key][0]
+
+
 def answer(exercise: Exercise, asked: Asked) -> Answer:
     """The answer to one question; CannotSolve says why there is none."""
+    return remembered(lambda: _answer(exercise, asked), exercise, asked, getcontext().prec)
+
+
+def _answer(exercise: Exercise, asked: Asked) -> Answer:
     if "+" in asked.quantity:
         return _together(exercise, asked)
     entry = quantities().get(asked.quantity)

@@ -33,7 +33,8 @@ _WORDED = re.compile(r"(?<![\\\w])(?:is|are|and|with|of|the|where|which|so)(?!\w
 _SIZE = re.compile(
     r"\s*(?:[,(]\s*|(?:\\in|∈)\s*(?:\\mathbb\s*)?\{?\s*[Rℝ]\s*\}?\s*\^\s*\{?\s*)(\w+)\s*(?:x|×|\\times|by)\s*(\w+)\s*[)}]*$"
 )
-_PREFIXES = ("k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti")
+_PREFIXES = {sign + kind: base**power for kind, base in (("", 1000), ("i", 1024))
+             for power, sign in enumerate("kMGT", 1)}  # fmt: skip
 _SCALES = {"%": "-2", "thousands": "3", "millions": "6", "billions": "9", "trillions": "12"}
 _COUNT = re.compile(r"([-+]?\d[\d,]*(?:\.\d*)?)\s*([A-Za-z]+)")
 _CLASS = re.compile(
@@ -281,10 +282,13 @@ def _near(answer: Answer, text: str, context: Context) -> Outcome | None:
     exact = wanted.denominator == 1 and not re.search(r"[.≈]", text) and not isinstance(answer.value, float)
     if not exact and gap <= CLOSE * abs(wanted):
         return conditional("numbers were rounded on the way", "rounding", right=answer.text)
-    names = {prefix + unit: f"{text} {prefix}{unit}" for prefix in _PREFIXES} if unit else _SCALES
-    for name, written_out in names.items() if not context.asked.unit and not _has_unit(text) else ():
-        other = written_out if unit else f"{text.strip()}e{written_out}"
-        if compare(f"{answer.text.removesuffix(unit)} {unit}".strip(), other, {}).kind == "equal":
+    if context.asked.unit or _has_unit(text):
+        return None
+    scaled = {prefix + unit: (factor, f"{text} {prefix}{unit}") for prefix, factor in _PREFIXES.items()}
+    powers = {name: (Fraction(10) ** int(power), f"{text.strip()}e{power}") for name, power in _SCALES.items()}
+    for name, (factor, other) in (scaled if unit else powers).items():
+        near = abs(given * factor - wanted) < abs(wanted)  # no rounding is coarser
+        if near and compare(f"{answer.text.removesuffix(unit)} {unit}".strip(), other, {}).kind == "equal":
             return conditional(f"it is in {name}", "unit")
     return None
 
