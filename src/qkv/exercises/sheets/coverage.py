@@ -194,6 +194,9 @@ def norms_in(shown: str) -> Iterator[str]:
 def doubtful(asked: Asked, exercise: Exercise, text: str) -> bool:
     """Whether a question of this kind is known to be answered for something else."""
     quantity, structure = asked.quantity, exercise.structure
+    known = neutral().data["objects"].get(quantity)
+    if known is not None and not re.fullmatch(known, asked.object, re.IGNORECASE):
+        return True
     if quantity in ("kernel", "feature_map") and structure.similarity == "softmax":
         return not re.search(r"softmax|exponential|gaussian", text, re.IGNORECASE)
     if quantity == "gradient" and asked.object in ("Q", "K", "V"):
