@@ -18,7 +18,7 @@ CHAT = Path(__file__).parents[1] / "grading" / "first" / "09-by-hand-boxed.md"
 def test_a_file_is_graded_as_the_library_does(opened, ready):
     page = opened("transcript")
     before = page.locator("#view").get_attribute("data-computed")
-    page.locator("input[type=file]").set_input_files(CHAT)
+    page.locator("input[type=file][data-into=chat]").set_input_files(CHAT)
     page.wait_for_function("before => document.getElementById('view').dataset.computed !== before", arg=before)
     ready(page)
     assert page.locator("#f-source").input_value() == "own"

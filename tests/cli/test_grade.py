@@ -29,7 +29,7 @@ Answer (b): $(1/2, 1/2)$
 Answer (a): $\mu^T\mu$
 """
 CHAT = f"**Student:** No code. Problem 3. {LAWS}\n\n{PARTS}\n{ANSWERS}"
-SHEET = f"## 3. Scores\n\n{LAWS}\n\n{PARTS}"
+SHEET = f"## Problem 3\n\n{LAWS}\n\n{PARTS}"
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from qkv.reading import read_chat
 LAWS = r"Let $q$ and $k$ be independent with $q, k \sim N(\mu, \sigma^2 I)$, where $\mu \in \mathbb{R}^d$."
 SHEET = rf"""# Homework
 
-## 1. Scores
+## Problem 1
 
 {LAWS}
 
@@ -19,7 +19,7 @@ SHEET = rf"""# Homework
 
 (c) What did you like about this question?
 
-## 2. Weights
+## Problem 2
 
 Compute the softmax of the scores $(0, 0)$.
 """

@@ -69,7 +69,7 @@ def test_rows_are_the_grader_s_and_marks_stand_in_the_turns(name):
 def test_the_questions_of_a_sheet():
     text = "User: Solve problem 2.\n\nAssistant: Answer: (1/2, 1/2)"
     assert own(text).result["tally"]["parts"] == 0
-    found = own(text, sheet="## 2. Weights\n\nCompute the softmax of the scores $(0, 0)$.").result
+    found = own(text, sheet="## Problem 2\n\nCompute the softmax of the scores $(0, 0)$.").result
     assert [row["label"] for row in found["rows"]] == ["2"]
     assert "sheet" in asked(source="own", chat=text, sheet="Thanks for the fish.").problems
 
