@@ -73,8 +73,10 @@ def _checked(exercise: Exercise, asked: Asked, text: str, gold: Answer | None) -
     if outcome or any(code in ("hedged", "denied", "several", "no_answer") for code in outcome.codes):
         return outcome
     names = asked.mistakes or (islice(known_mistakes(), MOST_MISTAKES) if gold is None else ())
+    mistaken = {name: each for name in names if (each := planted(exercise, asked, name)) is not None}
+    shown = tuple(name for name, each in mistaken.items() if each.text == text.strip())
     with unexplained():
-        shown = tuple(name for name in names if _shows(planted(exercise, asked, name), text, found, context))
+        shown = shown or tuple(name for name, each in mistaken.items() if _shows(each, text, found, context))
     if shown and outcome.kind == "unread" and asked.mistakes:
         outcome = wrong("different", given=text.strip(), right=found.text)  # an answer that a named mistake gives
     return replace(outcome, mistakes=shown)
@@ -90,7 +92,9 @@ def judge(gold: Answer, text: str, context: Context) -> Outcome:
     if not context.name and (named := entries_named(gold, text, context)):
         return judge_items(named, text, context, judge)
     outcome = JUDGES.get(gold.form, judge_value)(gold, text, context)
-    for other in () if outcome else gold.also:
+    # Another way to write a formula that is refuted is refuted too.
+    same = gold.form == "formula" and outcome.kind == "wrong" and outcome.verdict is not None
+    for other in () if outcome else (each for each in gold.also if each.convention or not same):
         symbols = other.symbols or gold.symbols
         if judge(replace(gold, text=other.text, value=other.value, symbols=symbols, also=()), text, context):
             return _under(other, bool(gold.assumed))
@@ -108,10 +112,8 @@ def _under(other: Also, unsaid: bool) -> Outcome:
     return right("other_convention", convention=other.convention) if other.convention else right()
 
 
-def _shows(mistaken: Answer | None, text: str, gold: Answer, context: Context) -> bool:
+def _shows(mistaken: Answer, text: str, gold: Answer, context: Context) -> bool:
     """Whether a text is the answer that a mistake leads to, and that answer can be told from the right one."""
-    if mistaken is None or mistaken.text == text:
-        return mistaken is not None
     return bool(judge(mistaken, text, context)) and not judge(gold, mistaken.text, context)
 
 

@@ -287,7 +287,7 @@ def _near(answer: Answer, text: str, context: Context) -> Outcome | None:
     scaled = {prefix + unit: (factor, f"{text} {prefix}{unit}") for prefix, factor in _PREFIXES.items()}
     powers = {name: (Fraction(10) ** int(power), f"{text.strip()}e{power}") for name, power in _SCALES.items()}
     for name, (factor, other) in (scaled if unit else powers).items():
-        near = abs(given * factor - wanted) < abs(wanted)  # no rounding is coarser
+        near = abs(given * factor - wanted) <= abs(wanted) / 2  # no rounding is coarser
         if near and compare(f"{answer.text.removesuffix(unit)} {unit}".strip(), other, {}).kind == "equal":
             return conditional(f"it is in {name}", "unit")
     return None
