@@ -246,16 +246,15 @@ def verdict(readings: Sequence[Reading], wanted: Sequence[Mapping[str, Any]]) ->
     found: list[str] = []
     placed = {part: [one for one in readings if _has_label(one, part)] for part in parts}
     elsewhere = [one for one in readings if not any(one in of_part for of_part in placed.values())]
-    if stray := printed(elsewhere):
-        if not all(any(fits(answer, each) for each in wanted) for answer in stray):
-            return "wrong"
+    if not all(is_wanted(answer, wanted) for answer in printed(elsewhere)):
+        return "wrong"
     for part, answers in parts.items():
         own = placed[part] or elsewhere
-        stated = printed(placed[part])
-        if not all(any(fits(answer, each) for each in answers) for answer in stated):
+        if not all(is_wanted(answer, answers) for answer in printed(placed[part])):
             return "wrong"
         for each in answers:
-            right = any(fits(answer, each) for answer in printed(own))
+            right = any(fits(one, each) for answer in printed(own) for one in (answer, *answer.items.values()))
+            right = right or any(fits(answer, _together(answers)) for answer in printed(own))
             found.append("right" if right else "refused" if own else "not understood")
     if all(each == "right" for each in found):
         return "right"
@@ -268,12 +267,20 @@ def _has_label(reading: Reading, part: str) -> bool:
 
 
 def printed(readings: Iterable[Reading]) -> list[Answer]:
-    """The answers of readings, each item apart; several numbers or vectors of one reading may also be one answer."""
-    found: list[Answer] = []
-    for reading in readings:
-        answers = [part.answer for part in reading.solve().parts if part.answer is not None]
-        found += [item for answer in answers for item in (answer.items.values() or (answer,))]
-    return found
+    """The answers of readings."""
+    return [part.answer for reading in readings for part in reading.solve().parts if part.answer is not None]
+
+
+def is_wanted(answer: Answer, wanted: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether an answer, or each of its items, is one of those that are wanted, or all of them together."""
+    items = answer.items.values()
+    one = any(fits(answer, each) for each in wanted) or fits(answer, _together(wanted))
+    return one or (bool(items) and all(any(fits(item, each) for each in wanted) for item in items))
+
+
+def _together(wanted: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Several wanted answers as one: the rows of a matrix, or a mean and a variance."""
+    return {**wanted[0], "value": [each.get("value") for each in wanted], "also": ()}
 
 
 def fits(answer: Answer, wanted: Mapping[str, Any]) -> bool:

@@ -69,6 +69,9 @@ _CLAUSE = re.compile(
 _LINKS = "of|at|for|over|from|to|on|in|by|under|with respect to|wrt|per|between"
 _ARTICLES = "the|these|those|a|an|its|given|following|all|one|each|this|that|your"
 _VERB = "Compute the "
+_DENIED = re.compile(
+    r"\b(?:no|without|ignor\w+|exclud\w+|neglect\w+|not counting|omit\w*|with no)\s+(?:the\s+|\w+(?:,|\s+and|\s+or)\s+){0,3}$", re.IGNORECASE
+)
 _PRONOUN = re.compile(r"\b(?:it|its|the (?:layer|block))\b", re.IGNORECASE)
 _FINITE = re.compile(r"\b(?:is|are|was|were|has|have|be|let|uses?|enters?|produces?)\b|=", re.IGNORECASE)
 _RESULT = re.compile(
@@ -476,9 +479,9 @@ def _wanted(
     row, rows = _row(shown, near) if _row(shown, near)[0] else _row(shown, far, named=False)
     own, place = _object(phrase, shown, text, near)
     own, place = (own, place) if own else _object(phrase, shown, text, far)
-    if not own and phrase.quantity in ("parameters", "flops") and told and _PRONOUN.search(shown, *near):
-        first = len(told) - len(told.lstrip())
-        own = _object(phrase, told, told, (first, min(first + 60, next(sentences(told), (0, 0))[1])))[0]
+    if not own and phrase.quantity in ("parameters", "flops") and _PRONOUN.search(shown, *near):
+        subject = f"{told} {shown[: clause.sentence[0]]}".strip()  # what the first sentence speaks of
+        own = _object(phrase, subject, subject, (0, min(60, next(sentences(subject), (0, 0))[1])))[0]
     if not own and phrase.nearby:
         own, place = _object(phrase, shown, text, (0, len(shown)))
         own = own or _object(phrase, told, told, (0, len(told)))[0]
@@ -501,7 +504,9 @@ def _object(phrase: Phrase, shown: str, text: str, span: Span) -> tuple[str, Spa
     """What the quantity is of, and where it is said; a group of a pattern is taken as the text writes it."""
     end = span[0] + len(shown[slice(*span)].rstrip(" .?!;,\n\t"))
     for pattern, value in phrase.objects:
-        if match := pattern.search(shown, span[0], end):
+        for match in pattern.finditer(shown, span[0], end):
+            if _DENIED.search(shown[max(span[0], match.start() - 40) : match.start()]):
+                continue  # "no biases, no norms" does not ask for norms
             if value in (r"\0", r"\1"):
                 found = text[slice(*match.span(int(value[1])))]
             else:

@@ -28,6 +28,7 @@ _LEFT = re.compile(
     r"(?: ?[(\[][^()\[\]\n=]{0,24}[)\]])?)\s*:?=(?![=>])"
 )
 _ENDS = re.compile(r"[;?\n]|\.(?:\s|$)|(?<=\s)(?:where|with|and|for|so|of|is|are|which|the|in|to|per|bytes|read)\s|≠|≤")
+_NAME = re.compile(r"(?<![A-Za-z])[A-Za-z](?:_\{?\w+\}?)?(?![A-Za-z])|\b(?:mu|nu|sigma|tau|lambda|epsilon|alpha)(?:_\w+)?\b|[μνσταλ]")
 _WORD = re.compile(r"(?<![\\\w^_])[A-Za-z][a-z]{2,}(?![\w_^{(])")
 
 
@@ -222,13 +223,24 @@ def unused(exercise: Exercise, asked: Asked, looked_at: set[str]) -> Iterator[Fi
             yield Finding("unused_given", {"what": given.symbol or given.role.replace("_", " ")})
 
 
-def unsettled(exercise: Exercise, answer: Answer) -> Iterator[Finding]:
+def unsettled(asked: Asked, answer: Answer) -> Iterator[Finding]:
     """What an answer assumes that a text must say: a size that changes the figure as much as one likes."""
     for finding in answer.assumed:
         name = str(finding.data.get("convention", ""))
         said = neutral().assumptions.get(name)
-        if said is not None and not (said and re.search(said, exercise.text, re.IGNORECASE)):
+        if said is not None and not (said and re.search(said, f"{asked.text} {asked.object}", re.IGNORECASE)):
             yield Finding("unsettled", {"convention": name})
+
+
+def foreign(exercise: Exercise, asked: Asked, answer: Answer, told: str) -> Iterator[Finding]:
+    """Symbols of a formula that its question does not have, though it names others."""
+    if quantities()[asked.quantity]["module"] not in ("growth", "moments"):
+        return
+    said = {each for text in (exercise.text, told, *(given.symbol for given in exercise.givens)) for each in _NAME.findall(text)}
+    names = {name for name in answer.symbols if re.search(rf"(?<![A-Za-z]){re.escape(name)}(?![A-Za-z])", answer.text)}
+    missing = sorted(name for name in names if name not in said and name not in asked.in_terms_of)
+    if missing and (names - {*missing} or quantities()[asked.quantity]["module"] == "moments"):
+        yield Finding("unsettled", {"convention": ", ".join(missing)})
 
 
 def contradictory(exercise: Exercise, asked: Asked) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..record import LOOKED_AT, Asked, Definition, Exercise, Given, Option, Span
 from ..solving import Answer, Solution, Solved, quantities, solve_part
 from .asked import AskedFor, Clause, Wanted, find_asked, plain, row_number
 from .conventions import Settled, settled
-from .coverage import accounted, contradictory, defined, doubtful, in_setup, left_out, norms_in, unsettled, unused, without_notes
+from .coverage import accounted, contradictory, defined, doubtful, foreign, in_setup, left_out, norms_in, unsettled, unused, without_notes
 from .givens import find_definitions, find_givens
 from .parts import stem_of, with_parts
 from .splitting import Choice, Question, split
@@ -49,10 +49,11 @@ class Reading:
     findings: tuple[Finding, ...] = ()
     understood: bool = False
     confidence: float = 0.0
+    told: str = field(default="", repr=False)  # the text that the question refers to
 
     def solve(self) -> Solution:
         """Solve what was understood; of a choice, the one option that the answer is equal to."""
-        return Solution(self.exercise, tuple(_chosen(_solved(self.exercise, asked)) for asked in self.exercise.asked))
+        return Solution(self.exercise, tuple(_chosen(_solved(self.exercise, asked, self.told)) for asked in self.exercise.asked))
 
 
 def read_sheet(source: str | Path) -> list[Reading]:
@@ -197,7 +198,7 @@ def _read(
     exercise = exercise.model_copy(update={"asked": kept, "givens": givens_kept})
     if not kept:
         findings = (*findings, Finding("not_understood", {"found": _found(asks, asked)}))
-    return Reading(exercise, findings, bool(kept), confidence)
+    return Reading(exercise, findings, bool(kept), confidence, context)
 
 
 def _repeated(asks: AskedFor, before: Mapping[str, tuple[Wanted, ...]]) -> AskedFor:
@@ -460,7 +461,7 @@ def _read_test(question: Question, task: Task) -> Reading:
     return Reading(exercise, findings, task.understood, confidence)
 
 
-def _solved(exercise: Exercise, asked: Asked) -> Solved:
+def _solved(exercise: Exercise, asked: Asked, told: str) -> Solved:
     """One question; what a solver cannot read is a refusal, so that the other questions of a sheet are answered."""
     looked_at: set[str] = set()
     token = LOOKED_AT.set(looked_at)
@@ -473,7 +474,7 @@ def _solved(exercise: Exercise, asked: Asked) -> Solved:
     finally:
         LOOKED_AT.reset(token)
     if found.answer is not None:
-        for finding in (*unused(exercise, asked, looked_at), *unsettled(exercise, found.answer)):
+        for finding in (*unused(exercise, asked, looked_at), *unsettled(asked, found.answer), *foreign(exercise, asked, found.answer, told)):
             return Solved(asked, refusal=finding)
     return found
 

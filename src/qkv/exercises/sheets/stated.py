@@ -77,7 +77,7 @@ def upstream(text: str) -> Iterator[Given]:
 def torn_sizes(givens: Sequence[Given], text: str) -> Iterator[Given]:
     """Sizes whose letter has lost the spaces around it, and degrees of kernels that are said in words."""
     kernel = re.search(
-        r"\(\s*(?P<first>1\s*\+\s*)?q\s?\^?\{?(?:T|\\top)\}?\s?k(?:\s*\+\s*(?P<last>\d+|c))?\s*\)\s*"
+        r"\(\s*(?P<first>1\s*\+\s*)?q\s?(?:\^?\{?(?:T|\\top)\}?|·|\\cdot|ᵀ|\.)?\s?k(?:\s*\+\s*(?P<last>\d+|c))?\s*\)\s*"
         r"\^\s*\{?(?P<degree>\d)",
         text,
     )
