@@ -110,7 +110,7 @@ def _branch(mapping: dict[str, Any], current: Any) -> list[Any]:
     """The messages from the root of a tree to its current node; without one, to the last child of each."""
     nodes = {key: node for key, node in mapping.items() if isinstance(node, dict)}
     if not isinstance(current, str) or current not in nodes:
-        parents = {node.get("parent") for node in nodes.values()}
+        parents = {node.get("parent") for node in nodes.values() if isinstance(node.get("parent"), str)}
         leaves = [key for key in nodes if key not in parents]
         current = max(leaves, key=lambda key: _time(nodes[key].get("message")) or (0, 0.0, ""), default=None)
     path: list[Any] = []
