@@ -135,7 +135,8 @@ def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
     # A checkout has the lab, PDFs and documents from the start; a wheel alone brings none of them.
-    needed = {**extras, "run": [*project["project"]["dependencies"], *extras["lab"], *extras["pdf"], *extras["documents"]]}
+    checkout = [need for extra in ("lab", "pdf", "documents") for need in extras[extra]]
+    needed = {**extras, "run": [*project["project"]["dependencies"], *checkout]}
     needed["peers"] = ["onnx", "onnxruntime", "jax"]  # of make trust; make bench has more
     needed["build"] = [*project["build-system"]["requires"], "cmake", "ninja"]
     for stage, (extra, before) in STAGES.items():

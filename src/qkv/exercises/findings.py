@@ -57,7 +57,7 @@ class _Shown(dict[str, Any]):
 
 @cache
 def _entries() -> dict[str, dict[str, str]]:
-    return tomllib.loads(files(__package__).joinpath("findings.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(files("qkv.exercises").joinpath("findings.toml").read_text(encoding="utf-8"))
 
 
 def _plain(value: Any) -> Any:

@@ -132,11 +132,11 @@ class Option(_Record):
 class Asked(_Record):
     """One question: the `quantity` (a name of `qkv.exercises.quantities()`), of which `object`, in which `form`.
 
-    `object` names what the quantity is of: a symbol ("Q", "W_v", "k_2"), a part of a model ("attention", "feed-forward",
-    "norms", "embeddings"), a norm ("layer", "batch"), a blank's letter, or a claim to prove ("Q K^T = Z"). `row` picks
-    one token or position, counted from the index base; `in_terms_of` are the symbols of the answer; `unit` is the unit
-    asked for. `changes` are givens that this question replaces ("with 64 heads instead"). `rubric` names a rubric for
-    words.
+    `object` names what the quantity is of: a symbol ("Q", "W_v", "k_2"), a part of a model ("attention", "norms",
+    "feed-forward", "embeddings"), a norm ("layer", "batch"), a blank's letter, or a claim to prove ("Q K^T = Z").
+    `row` picks one token or position, counted from the index base; `in_terms_of` are the symbols of the answer; `unit`
+    is the unit asked for. `changes` are givens that this question replaces ("with 64 heads instead"). `rubric` names a
+    rubric for words.
     """
 
     label: str = ""
@@ -161,7 +161,10 @@ class Exercise(_Record):
     """An exercise about attention.
 
     >>> exercise = Exercise(
-    ...     givens=[Given(symbol="Q", role="query", value=[[1, 0]]), Given(symbol="K", role="key", value=[[1, 0], [0, 1]])],
+    ...     givens=[
+    ...         Given(symbol="Q", role="query", value=[[1, 0]]),
+    ...         Given(symbol="K", role="key", value=[[1, 0], [0, 1]]),
+    ...     ],
     ...     asked=[Asked(label="a", quantity="scores")],
     ... )
     >>> print(exercise)
@@ -212,7 +215,7 @@ class Exercise(_Record):
         given = self.given(role)
         if given is None:
             return None
-        value = given.value if given.value is not None else given.symbol or None
+        value: Any = given.value if given.value is not None else given.symbol or None
         return int(value) if isinstance(value, float) and value.is_integer() else value
 
     def with_changes(self, asked: Asked) -> Exercise:
