@@ -216,7 +216,9 @@ class Exercise(_Record):
         if given is None:
             return None
         value: Any = given.value if given.value is not None else given.symbol or None
-        return int(value) if isinstance(value, float) and value.is_integer() else value
+        if isinstance(value, float):
+            return int(value) if value.is_integer() else str(value)
+        return value
 
     def with_changes(self, asked: Asked) -> Exercise:
         """The exercise as one of its questions changes it."""
