@@ -307,7 +307,7 @@ def test_a_right_answer_stays_right(case: str) -> None:
         "As in part\n(b) we divide by d, and Var(q^T k) = d/d\n",
     ],
 )
-def test_what_is_no_answer_accuses_of_nothing(reply: str) -> None:
+def test_what_is_no_answer_does_not_accuse(reply: str) -> None:
     for claim in claims(said(reply, "Check question 1"), PRINTED):
         assert not claim.counts or check(PRINTED["1"], claim.part, claim.claim).kind != "wrong"
 

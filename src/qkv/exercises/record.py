@@ -50,7 +50,7 @@ ConventionName: TypeAlias = Literal[
 ]
 # fmt: on
 Span: TypeAlias = tuple[int, int]
-# The roles that a solver asks for, where somebody listens: a reading checks that no given of its text is left unused.
+# The roles that a solver asks for, while a reading listens: no given of its text may be left unused.
 LOOKED_AT: ContextVar[set[str] | None] = ContextVar("looked_at", default=None)
 Size: TypeAlias = int | str | None
 
