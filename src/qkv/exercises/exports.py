@@ -149,47 +149,51 @@ def _jsonl(exercises: Sequence[Exercise]) -> Files:
 
 
 def _moodle(exercises: Sequence[Exercise]) -> Files:
-    quiz = Xml.Element("quiz")
+    quiz = _node("quiz")
     for exercise in exercises:
-        category = Xml.SubElement(quiz, "question", type="category")
-        _text(Xml.SubElement(category, "category"), f"$course$/top/qkv/{identifier(exercise)}")
-        for asked in exercise.asked:
-            _moodle_question(quiz, exercise, solve_part(exercise, asked))
+        place = _node("text", f"$course$/top/qkv/{identifier(exercise)}")
+        quiz.append(_node("question", _node("category", place), type="category"))
+        quiz.extend(_moodle_question(exercise, solve_part(exercise, asked)) for asked in exercise.asked)
     return {"moodle.xml": _written(quiz)}
 
 
-def _moodle_question(quiz: Xml.Element, exercise: Exercise, solved: Solved) -> None:
+def _moodle_question(exercise: Exercise, solved: Solved) -> Xml.Element:
     asked, numbers = solved.asked, fields(solved.answer)
     right = right_options(asked, solved.answer)
     kind = "multichoice" if right else "cloze" if numbers else "essay"
-    made = Xml.SubElement(quiz, "question", type=kind)
-    _text(Xml.SubElement(made, "name"), f"{title(exercise)} ({asked.label})")
-    _html(made, "questiontext", _question_html(exercise, asked) + (_moodle_blanks(numbers) if kind == "cloze" else ""))
+    blanks = _moodle_blanks(numbers) if kind == "cloze" else ""
     solution = fragment(worked_blocks(exercise, solved))
-    _html(made, "generalfeedback", solution)
-    if kind != "cloze":  # which takes its marks from its blanks
-        Xml.SubElement(made, "defaultgrade").text = f"{points_of(exercise, asked)}.0"
-    for name, value in (("penalty", "0.3333333"), ("hidden", "0"), ("idnumber", identifier(exercise, asked))):
-        Xml.SubElement(made, name).text = value
+    # A cloze question takes its marks from its blanks.
+    settings = {} if kind == "cloze" else {"defaultgrade": f"{points_of(exercise, asked)}.0"}
+    settings |= {"penalty": "0.3333333", "hidden": "0", "idnumber": identifier(exercise, asked)}
+    inside: list[Xml.Element] = []
     if right:
-        for name, value in (("single", str(not asked.several).lower()), ("shuffleanswers", "0"),
-                            ("answernumbering", "none")):  # fmt: skip
-            Xml.SubElement(made, name).text = value
+        settings |= {"single": str(not asked.several).lower(), "shuffleanswers": "0", "answernumbering": "none"}
+        # What is right adds up to everything, and taking all takes everything away again.
+        wrong = -100 / max(len(asked.options) - len(right), 1) if asked.several else 0
         for option in asked.options:
-            # What is right adds up to everything, and taking all takes everything away again.
-            wrong = -100 / max(len(asked.options) - len(right), 1) if asked.several else 0
-            share = 100 / len(right) if option.label in right else wrong
-            answer = Xml.SubElement(made, "answer", fraction=f"{share:.5f}".rstrip("0").rstrip("."), format="html")
-            _text(answer, f"<p>{_option_html(exercise, asked, option)}</p>")
+            share = _share(100 / len(right) if option.label in right else wrong, 5)
+            text = _node("text", f"<p>{_option_html(exercise, asked, option)}</p>")
+            inside.append(_node("answer", text, fraction=share, format="html"))
     elif kind == "essay":
-        for name, value in (("responseformat", "editor"), ("responserequired", "1"), ("responsefieldlines", "10"),
-                            ("attachments", "0")):  # fmt: skip
-            Xml.SubElement(made, name).text = value
-        _html(made, "graderinfo", solution)
-        _html(made, "responsetemplate", "")
-    if isinstance(exercise, BankExercise):
-        for hint in exercise.hints[asked.label]:
-            _html(made, "hint", f"<p>{inline(spoken(hint, symbols_of(exercise)))}</p>")
+        settings |= {
+            "responseformat": "editor",
+            "responserequired": "1",
+            "responsefieldlines": "10",
+            "attachments": "0",
+        }
+        inside += [_html("graderinfo", solution), _html("responsetemplate", "")]
+    hints = exercise.hints[asked.label] if isinstance(exercise, BankExercise) else ()
+    return _node(
+        "question",
+        _node("name", _node("text", f"{title(exercise)} ({asked.label})")),
+        _html("questiontext", _question_html(exercise, asked) + blanks),
+        _html("generalfeedback", solution),
+        *(_node(name, value) for name, value in settings.items()),
+        *inside,
+        *(_html("hint", f"<p>{inline(spoken(hint, symbols_of(exercise)))}</p>") for hint in hints),
+        type=kind,
+    )
 
 
 def _moodle_blanks(numbers: Sequence[Field]) -> str:
@@ -212,111 +216,95 @@ def _qti(exercises: Sequence[Exercise]) -> Files:
 
 
 def _assessment(exercise: Exercise) -> bytes:
-    root = Xml.Element("questestinterop", xmlns=_ASI)
-    made = Xml.SubElement(root, "assessment", ident=identifier(exercise), title=title(exercise))
-    section = Xml.SubElement(made, "section", ident="root_section")
-    for asked in exercise.asked:
-        _item(section, exercise, solve_part(exercise, asked))
-    return _written(root)
+    items = (_item(exercise, solve_part(exercise, asked)) for asked in exercise.asked)
+    section = _node("section", *items, ident="root_section")
+    made = _node("assessment", section, ident=identifier(exercise), title=title(exercise))
+    return _written(_node("questestinterop", made, xmlns=_ASI))
 
 
-def _item(section: Xml.Element, exercise: Exercise, solved: Solved) -> None:
+def _item(exercise: Exercise, solved: Solved) -> Xml.Element:
     asked, numbers = solved.asked, fields(solved.answer)
     right = right_options(asked, solved.answer)
     # Canvas compares blanks as texts, which suits whole numbers and nothing else.
     whole = numbers and all(field.value.denominator == 1 and not field.tolerance for field in numbers)
     kind = ("multiple_answers" if asked.several else "multiple_choice") if right else (
         "numerical" if len(numbers) == 1 else "fill_in_multiple_blanks" if whole else "essay")  # fmt: skip
-    item = Xml.SubElement(
-        section, "item", ident=identifier(exercise, asked), title=f"{title(exercise)} ({asked.label})"
-    )
-    details = Xml.SubElement(Xml.SubElement(item, "itemmetadata"), "qtimetadata")
-    for label, entry in (("question_type", f"{kind}_question"), ("points_possible", f"{points_of(exercise, asked)}.0")):
-        field = Xml.SubElement(details, "qtimetadatafield")
-        Xml.SubElement(field, "fieldlabel").text = label
-        Xml.SubElement(field, "fieldentry").text = entry
-    presentation = Xml.SubElement(item, "presentation")
+    data = {"question_type": f"{kind}_question", "points_possible": f"{points_of(exercise, asked)}.0"}
+    details = (_node("qtimetadatafield", _node("fieldlabel", name), _node("fieldentry", entry))
+               for name, entry in data.items())  # fmt: skip
     blanks = "<br/>".join(f"{each.label} = [blank{n}]" for n, each in enumerate(numbers, 1))
-    _material(presentation, _question_html(exercise, asked) + (f"<p>{blanks}</p>" if kind.startswith("fill") else ""))
-    score = Xml.SubElement(item, "resprocessing")
-    Xml.SubElement(Xml.SubElement(score, "outcomes"), "decvar", maxvalue="100", minvalue="0", varname="SCORE",
-                   vartype="Decimal")  # fmt: skip
+    shown = _question_html(exercise, asked) + (f"<p>{blanks}</p>" if kind.startswith("fill") else "")
     if right:
-        _choice(presentation, score, exercise, asked, right)
-    elif kind == "numerical":
-        _number(presentation, score, numbers[0])
+        inputs, conditions = _choice(exercise, asked, right)
     elif kind.startswith("fill"):
-        _blanks(presentation, score, numbers)
+        inputs, conditions = _blanks(numbers)
+    elif kind == "numerical":
+        inputs, conditions = [_response(fibtype="Decimal")], [_points_if(_close_to(numbers[0]))]
     else:
-        _response(presentation, "response1")
-        condition = Xml.SubElement(score, "respcondition", {"continue": "No"})
-        Xml.SubElement(Xml.SubElement(condition, "conditionvar"), "other")
-    feedback = Xml.SubElement(item, "itemfeedback", ident="general_fb")
-    _material(Xml.SubElement(feedback, "flow_mat"), fragment(worked_blocks(exercise, solved)))
+        other = _node("respcondition", _node("conditionvar", _node("other")), **{"continue": "No"})
+        inputs, conditions = [_response()], [other]
+    score = _node("decvar", maxvalue="100", minvalue="0", varname="SCORE", vartype="Decimal")
+    feedback = _node("flow_mat", _material(fragment(worked_blocks(exercise, solved))))
+    return _node(
+        "item",
+        _node("itemmetadata", _node("qtimetadata", *details)),
+        _node("presentation", _material(shown), *inputs),
+        _node("resprocessing", _node("outcomes", score), *conditions),
+        _node("itemfeedback", feedback, ident="general_fb"),
+        ident=identifier(exercise, asked),
+        title=f"{title(exercise)} ({asked.label})",
+    )
 
 
-def _choice(presentation: Xml.Element, score: Xml.Element, exercise: Exercise, asked: Asked,
-            right: Sequence[str]) -> None:  # fmt: skip
-    several = "Multiple" if asked.several else "Single"
-    response = Xml.SubElement(presentation, "response_lid", ident="response1", rcardinality=several)
-    render = Xml.SubElement(response, "render_choice")
-    for option in asked.options:
-        label = Xml.SubElement(render, "response_label", ident=option.label)
-        _material(label, _option_html(exercise, asked, option))
-    wanted = _condition(score)
-    both = Xml.SubElement(wanted, "and") if asked.several else wanted
-    for option in asked.options:
-        if option.label in right:
-            Xml.SubElement(both, "varequal", respident="response1").text = option.label
-        elif asked.several:
-            Xml.SubElement(Xml.SubElement(both, "not"), "varequal", respident="response1").text = option.label
+def _choice(exercise: Exercise, asked: Asked, right: Sequence[str]) -> tuple[list[Xml.Element], list[Xml.Element]]:
+    labels = (_node("response_label", _material(_option_html(exercise, asked, option)), ident=option.label)
+              for option in asked.options)  # fmt: skip
+    many = "Multiple" if asked.several else "Single"
+    response = _node("response_lid", _node("render_choice", *labels), ident="response1", rcardinality=many)
+    wanted = [_equal(option.label) if option.label in right else _node("not", _equal(option.label))
+              for option in asked.options if asked.several or option.label in right]  # fmt: skip
+    return [response], [_points_if(_node("and", *wanted) if asked.several else wanted[0])]
 
 
-def _number(presentation: Xml.Element, score: Xml.Element, field: Field) -> None:
-    _response(presentation, "response1", fibtype="Decimal")
-    either = Xml.SubElement(_condition(score), "or")
-    Xml.SubElement(either, "varequal", respident="response1").text = decimal(field.value)
-    both = Xml.SubElement(either, "and")
-    Xml.SubElement(both, "vargte", respident="response1").text = decimal(field.value - field.tolerance)
-    Xml.SubElement(both, "varlte", respident="response1").text = decimal(field.value + field.tolerance)
+def _close_to(field: Field) -> Xml.Element:
+    low, high = field.value - field.tolerance, field.value + field.tolerance
+    between = _node("and", _equal(decimal(low), sign="vargte"), _equal(decimal(high), sign="varlte"))
+    return _node("or", _equal(decimal(field.value)), between)
 
 
-def _blanks(presentation: Xml.Element, score: Xml.Element, numbers: Sequence[Field]) -> None:
+def _blanks(numbers: Sequence[Field]) -> tuple[list[Xml.Element], list[Xml.Element]]:
+    inputs, conditions = [], []
     for place, field in enumerate(numbers, 1):
-        ident = f"response_blank{place}"
-        response = Xml.SubElement(presentation, "response_lid", ident=ident)
-        _material(response, f"blank{place}", "text/plain")
-        label = Xml.SubElement(Xml.SubElement(response, "render_choice"), "response_label", ident=f"answer{place}")
-        _material(label, decimal(field.value), "text/plain")
-        share = 100 / len(numbers)
-        Xml.SubElement(_condition(score, "Add", share), "varequal", respident=ident).text = f"answer{place}"
+        ident, answer = f"response_blank{place}", f"answer{place}"
+        label = _node("response_label", _material(decimal(field.value), "text/plain"), ident=answer)
+        name = _material(f"blank{place}", "text/plain")
+        inputs.append(_node("response_lid", name, _node("render_choice", label), ident=ident))
+        conditions.append(_points_if(_equal(answer, ident), "Add", 100 / len(numbers)))
+    return inputs, conditions
 
 
-def _response(presentation: Xml.Element, ident: str, **attributes: str) -> None:
-    response = Xml.SubElement(presentation, "response_str", ident=ident, rcardinality="Single")
-    Xml.SubElement(Xml.SubElement(response, "render_fib", attributes), "response_label", ident="answer1", rshuffle="No")
+def _response(**attributes: str) -> Xml.Element:
+    label = _node("response_label", ident="answer1", rshuffle="No")
+    return _node("response_str", _node("render_fib", label, **attributes), ident="response1", rcardinality="Single")
 
 
-def _condition(score: Xml.Element, action: str = "Set", share: float = 100) -> Xml.Element:
-    """A condition under which points are given; what it asks is put into what is returned."""
-    condition = Xml.SubElement(score, "respcondition", {"continue": "No" if action == "Set" else "Yes"})
-    wanted = Xml.SubElement(condition, "conditionvar")
-    Xml.SubElement(condition, "setvar", action=action, varname="SCORE").text = f"{share:.4f}".rstrip("0").rstrip(".")
-    return wanted
+def _equal(text: str, ident: str = "response1", sign: str = "varequal") -> Xml.Element:
+    return _node(sign, text, respident=ident)
+
+
+def _points_if(wanted: Xml.Element, action: str = "Set", share: float = 100) -> Xml.Element:
+    """A condition under which points are given."""
+    points = _node("setvar", _share(share, 4), action=action, varname="SCORE")
+    goes_on = "No" if action == "Set" else "Yes"
+    return _node("respcondition", _node("conditionvar", wanted), points, **{"continue": goes_on})
 
 
 def _manifest(files: Sequence[str]) -> bytes:
-    root = Xml.Element("manifest", identifier="qkv-bank", xmlns=_PACKAGE)
-    about = Xml.SubElement(root, "metadata")
-    Xml.SubElement(about, "schema").text = "IMS Content"
-    Xml.SubElement(about, "schemaversion").text = "1.1.3"
-    Xml.SubElement(root, "organizations")
-    resources = Xml.SubElement(root, "resources")
-    for name in files:
-        ident = name.partition("/")[0]
-        resource = Xml.SubElement(resources, "resource", identifier=ident, type="imsqti_xmlv1p2", href=name)
-        Xml.SubElement(resource, "file", href=name)
-    return _written(root)
+    about = _node("metadata", _node("schema", "IMS Content"), _node("schemaversion", "1.1.3"))
+    each = (_node("resource", _node("file", href=name), identifier=name.partition("/")[0], type="imsqti_xmlv1p2",
+                  href=name) for name in files)  # fmt: skip
+    made = (about, _node("organizations"), _node("resources", *each))
+    return _written(_node("manifest", *made, identifier="qkv-bank", xmlns=_PACKAGE))
 
 
 def _prairielearn(exercises: Sequence[Exercise]) -> Files:
@@ -461,16 +449,27 @@ def decimal(value: Fraction) -> str:
     return str(int(value)) if value.denominator == 1 else f"{float(value):.12g}"
 
 
-def _text(parent: Xml.Element, text: str) -> None:
-    Xml.SubElement(parent, "text").text = text
+def _share(share: float, digits: int) -> str:
+    return f"{share:.{digits}f}".rstrip("0").rstrip(".")
 
 
-def _html(parent: Xml.Element, name: str, text: str) -> None:
-    _text(Xml.SubElement(parent, name, format="html"), text)
+def _node(name: str, *inside: Xml.Element | str, **attributes: str) -> Xml.Element:
+    """An element with its text or its children."""
+    made = Xml.Element(name, attributes)
+    for each in inside:
+        if isinstance(each, str):
+            made.text = each
+        else:
+            made.append(each)
+    return made
 
 
-def _material(parent: Xml.Element, text: str, kind: str = "text/html") -> None:
-    Xml.SubElement(Xml.SubElement(parent, "material"), "mattext", texttype=kind).text = text
+def _html(name: str, text: str) -> Xml.Element:
+    return _node(name, _node("text", text), format="html")
+
+
+def _material(text: str, kind: str = "text/html") -> Xml.Element:
+    return _node("material", _node("mattext", text, texttype=kind))
 
 
 def _written(root: Xml.Element) -> bytes:
