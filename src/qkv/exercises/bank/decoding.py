@@ -10,16 +10,16 @@ from itertools import combinations
 from typing import Any
 
 from ..mistakes import mistake
-from ..record import Asked, Exercise, Given, Option, Structure
+from ..record import Asked, Exercise, Given, Structure
 from ..solving import Answer, answer
-from .family import BankExercise, Question, built, filled, letters, question, spread, words_of
+from .family import BankExercise, Question, built, filled, letters, numbered, question, spread, words_of
 
 NAME = "decoding"
+_WORDS = words_of("decoding")
 _SHAPES = ("W_q", "W_k", "W_v", "W_o")
-_LINES = ("q", "k", "v", "o", "y")
 _TRIPLES = tuple(
     three
-    for three in combinations((*_SHAPES, *_LINES), 3)
+    for three in combinations((*_SHAPES, "q", "k", "v", "o", "y"), 3)
     if 0 < sum(blank in _SHAPES for blank in three) < 3 and not any(f"W_{line}" in three for line in three)
     if not {"W_o", "y"} <= set(three)
 )
@@ -27,7 +27,7 @@ _COSTS = tuple(combinations(("time", "reading", "bytes", "pairs"), 2))
 _PER_HEAD, _SHARED = "per-head keys in multi-query attention", "one key head for all"
 
 # The axes of heads of queries and of keys; with groups, keys may also be those of each query head, or of none.
-_AXES = {"mqa": ("h", ""), "gqa": ("gr", "g"), "mha": ("h", "h"), "each": ("gr", "gr"), "one": ("gr", "")}
+_HEADS = {"mqa": ("h", ""), "gqa": ("gr", "g"), "mha": ("h", "h"), "each": ("gr", "gr"), "one": ("gr", "")}
 
 
 @dataclass(frozen=True)
@@ -42,22 +42,15 @@ class Setting:
 
     def axes(self, name: str) -> str:
         """The axes of a tensor, a letter each."""
-        q, k, v = self.widths
-        heads, of_keys = _AXES[self.kind]
-        return {
-            "x": self.b + self.d, "W_q": heads + self.d + q, "W_k": of_keys + self.d + k, "W_v": of_keys + self.d + v,
-            "W_o": heads + v + self.d, "keys": self.b + of_keys + self.n + k, "values": self.b + of_keys + self.n + v,
-            "q": self.b + heads + q, "k": self.b + of_keys + k, "v": self.b + of_keys + v,
-            "scores": self.b + heads + self.n, "weights": self.b + heads + self.n, "o": self.b + heads + v,
-            "y": self.b + self.d,
-        }[name]  # fmt: skip
+        letters = dict(zip("bdnqkvHK", (self.b, self.d, self.n, *self.widths, *_HEADS[self.kind]), strict=True))
+        return "".join(letters[sign] for sign in _WORDS["axes"][name])
 
     def shape(self, name: str) -> str:
         return f"[{', '.join(self.axes(name))}]"
 
     def spec(self, line: str) -> str:
         """The einsum of a line; a query's components are named as a key's, or they would not be summed."""
-        operands = [self.axes(name) for name in _OPERANDS[line]]
+        operands = [self.axes(name) for name in _WORDS["operands"][line]]
         if line == "scores":
             operands[0] = operands[0][:-1] + operands[1][-1]
         return f"{','.join(operands)}->{self.axes(line)}"
@@ -68,13 +61,12 @@ class Setting:
     def wrong(self, blank: str) -> dict[str, str]:
         """What a mistake puts into a blank."""
         found: dict[str, str] = {}
-        if blank in ("W_k", "W_v", "k", "v", "o") and self.kind != "mha":
-            found[_PER_HEAD] = replace(self, kind="each" if self.kind == "gqa" else "mha").written(blank)
-        if blank in ("W_k", "W_v", "k", "v", "o") and self.kind != "mqa":
-            found[_SHARED] = replace(self, kind="one" if self.kind == "gqa" else "mqa").written(blank)
-        right, heads = self.written(blank), _AXES[self.kind][0]
+        right, grouped = self.written(blank), self.kind == "gqa"
+        if blank in ("W_k", "W_v", "k", "v", "o"):
+            found[_PER_HEAD] = replace(self, kind="each" if grouped else "mha").written(blank)
+            found[_SHARED] = replace(self, kind="one" if grouped else "mqa").written(blank)
         if blank in ("W_q", "q", "W_o"):
-            alone = "".join(sign for sign in right if sign not in heads)
+            alone = "".join(sign for sign in right if sign not in _HEADS[self.kind][0])
             found["one query head"] = f"[{', '.join(s for s in alone if s.isalpha())}]" if blank in _SHAPES else alone
         if blank in ("W_q", "W_k", "W_v"):
             found["input width forgotten"] = f"[{', '.join(axis for axis in self.axes(blank) if axis != self.d)}]"
@@ -86,43 +78,27 @@ class Setting:
 
     def listing(self, blanks: Mapping[str, str]) -> str:
         """The step as code; `blanks` are letters by what they leave open."""
+        left = {name: f"____{letter}____" for name, letter in blanks.items()}
+        shapes = (f"    # {name:<7} {left.get(name, self.shape(name)):<16} {said}"
+                  for name, said in _WORDS["comments"].items())  # fmt: skip
         place = len(self.axes("keys")) - 2
-        new = ", ".join([":"] * place + ["None"])
-
-        def line(name: str) -> str:
-            return f"____{blanks[name]}____" if name in blanks else einsum(self, name)
-
-        left = {name: f"____{blanks[name]}____" for name in _SHAPES if name in blanks}
-        shapes = [
-            f"    # {name:<7} {left.get(name, self.shape(name)):<16} {said}"
-            for name, said in words_of("decoding")["comments"].items()
-        ]
-        return "\n".join([
-            "def next_token(x, keys, values, W_q, W_k, W_v, W_o):", *shapes,
-            *(f"    {name} = {line(name)}" for name in "qkv"),
-            f"    keys = concatenate([keys, k[{new}]], axis={place})",
-            f"    values = concatenate([values, v[{new}]], axis={place})",
-            f"    scores = {line('scores')} / sqrt(keys.shape[-1])",
-            "    weights = softmax(scores, axis=-1)",
-            *(f"    {name} = {line(name)}  # {self.shape(name)}" for name in "oy"),
-            "    return y, keys, values",
-        ])  # fmt: skip
+        lines = {f"line_{name}": left.get(name, einsum(self, name)) for name in _WORDS["operands"]}
+        data = {"shapes": "\n".join(shapes), "new": ":, " * place + "None", "place": place, **lines}
+        return filled(_WORDS["code"], {**data, "shape_o": self.shape("o"), "shape_y": self.shape("y")})
 
 
-_OPERANDS = {"q": ("x", "W_q"), "k": ("x", "W_k"), "v": ("x", "W_v"), "scores": ("q", "keys"),
-             "o": ("weights", "values"), "y": ("o", "W_o")}  # fmt: skip
 LETTERS = (Setting(), Setting(d="m", n="t"), Setting(b="s", widths=("c", "c", "c")),
-            Setting(b="a", d="w", n="l", widths=("p", "p", "p")))  # fmt: skip
+           Setting(b="a", d="w", n="l", widths=("p", "p", "p")))  # fmt: skip
 
 
 def einsum(on: Setting, line: str, spec: str = "") -> str:
-    return f'einsum("{spec or on.spec(line)}", {", ".join(_OPERANDS[line])})'
+    return f'einsum("{spec or on.spec(line)}", {", ".join(_WORDS["operands"][line])})'
 
 
 def make(seed: int | None) -> BankExercise:
     """The printed exercise, or the variant of a seed."""
     if seed is None:
-        return _exercise(None, Setting(), words_of("decoding")["printed"], ("time", "reading"), {}, ("printed",))
+        return _exercise(None, Setting(), _WORDS["printed"], ("time", "reading"), {}, ("printed",))
     draw = random.Random(f"{NAME}:{seed}")
     shape = spread(seed, kind=("mqa", "gqa", "mha"), blanks=_TRIPLES, letters=LETTERS, costs=_COSTS)
     on = replace(shape["letters"], kind=shape["kind"])
@@ -131,54 +107,38 @@ def make(seed: int | None) -> BankExercise:
         right = on.written(blank)
         turned = f"[{', '.join(on.axes(blank)[::-1])}]" if blank in _SHAPES else right[:-2] + right[-1] + right[-2]
         three = [right, *list(dict.fromkeys([*on.wrong(blank).values(), turned]))[:2]]
-        offered[blank] = tuple(draw.sample(three, len(three)))
-    return _exercise(seed, on, offered, shape["costs"], _numbers(on, draw), shape.values())
+        offered[blank] = draw.sample(three, len(three))
+    numbers = {name: draw.choice(among) for name, among in _WORDS["drawn"].items()}
+    numbers["key_heads"] = {"mqa": 1, "mha": numbers["heads"], "gqa": numbers["groups"]}[on.kind]
+    return _exercise(seed, on, offered, shape["costs"], numbers, shape.values())
 
 
 FAMILIES = {NAME: make}
 
 
-def _numbers(on: Setting, draw: random.Random) -> dict[str, int]:
-    heads = draw.choice((8, 16, 24, 32, 64))
-    return {
-        "heads": heads,
-        "key_heads": {"mqa": 1, "mha": heads, "gqa": draw.choice((2, 4))}[on.kind],
-        "layers": draw.choice((12, 16, 24, 32, 48)),
-        "wide": draw.choice((32, 64, 128)),
-        "batch": draw.choice((2, 4, 8, 16)),
-        "tokens": draw.choice((256, 512, 1000, 1024, 2048)),
-        "size": draw.choice((2, 4)),
-        "new": draw.choice((3, 4, 5)),
-        "past": draw.choice((4, 6, 7, 10)),
-    }
-
-
 def _exercise(seed: int | None, on: Setting, offered: Mapping[str, Sequence[str]], costs: Sequence[str],
               numbers: Mapping[str, int], kind: Any) -> BankExercise:  # fmt: skip
-    words, labels, (q, k, v) = words_of("decoding"), letters(), on.widths
-    signs = dict(zip(offered, "ABCDE", strict=False))
+    labels, (q, k, v), signs = letters(), on.widths, dict(zip(offered, "ABCDE", strict=False))
     listing = on.listing(signs)
     data: dict[str, Any] = {"b": on.b, "d": on.d, "n": on.n, "h": "h", "g": "g", "r": "r", "listing": listing}
     data["widths"] = f"${q} = {k} = {v} = {on.d}/h$" if len({q, k, v}) > 1 else f"${q} = {on.d}/h$"
-    data["sharing"] = filled(words[on.kind], data)
+    data |= {"sharing": filled(_WORDS[on.kind], data), "numbers": ""}
     if numbers:
         heads = f"{numbers['key_heads']} head{'' if numbers['key_heads'] == 1 else 's'}"
         one = 2 * numbers["key_heads"] * numbers["wide"] * numbers["size"] * numbers["layers"]
-        data |= {**numbers, "token_bytes": one,
-                 "first": numbers["past"] + 1}  # fmt: skip
-        data["numbers"] = filled(words["numbers"], {**data, "key_heads": heads})
+        data |= {**numbers, "token_bytes": one, "first": numbers["past"] + 1}
+        data["numbers"] = filled(_WORDS["numbers"], {**data, "key_heads": heads})
     questions = [_blank(next(labels), signs[blank], blank, on, options) for blank, options in offered.items()]
     questions += [_cost(next(labels), cost, on, numbers) for cost in costs]
-    sizes = [Given(symbol=on.b, role="batch"), Given(symbol=on.d, role="width"), Given(symbol="h", role="heads"),
-             Given(symbol=on.n, role="keys_length")]  # fmt: skip
-    sizes += [Given(symbol="g", role="kv_heads")] if on.kind == "gqa" else []
-    symbols = dict.fromkeys((on.b, on.d, on.n, "h", "g", "r", *on.widths), "natural")
+    sizes = {"batch": on.b, "width": on.d, "heads": "h", "keys_length": on.n} | (
+        {"kv_heads": "g"} if on.kind == "gqa" else {}
+    )
     return built(
-        NAME, seed, words, questions,
-        givens=[Given(role="listing", value=listing), *sizes],
-        data={"numbers": "", **data},
+        NAME, seed, _WORDS, questions,
+        givens=[Given(role="listing", value=listing), *(Given(symbol=name, role=role) for role, name in sizes.items())],
+        data=data,
         structure=Structure(variant=on.kind, phase="decode"),  # pyright: ignore[reportArgumentType]
-        symbols=symbols,
+        symbols=dict.fromkeys((on.b, on.d, on.n, "h", "g", "r", *on.widths), "natural"),
         kind=kind,
     )  # fmt: skip
 
@@ -186,56 +146,39 @@ def _exercise(seed: int | None, on: Setting, offered: Mapping[str, Sequence[str]
 def _blank(label: str, sign: str, blank: str, on: Setting, options: Sequence[str]) -> Question:
     texts = options if blank in _SHAPES else [einsum(on, blank, spec) for spec in options]
     data = {"letter": sign, "name": blank, "axes": len(on.axes(blank)), "result": on.shape(blank)}
-    return question(
-        label, "shape" if blank in _SHAPES else "line", "blank", data,
-        object=sign,
-        form="blank",
-        options=tuple(Option(label=str(place), text=text) for place, text in enumerate(texts, 1)),
-        mistakes=tuple(on.wrong(blank)),
-    )  # fmt: skip
+    return question(label, "shape" if blank in _SHAPES else "line", "blank", data, object=sign, form="blank",
+                    options=numbered(texts), mistakes=tuple(on.wrong(blank)))  # fmt: skip
 
 
 def _cost(label: str, cost: str, on: Setting, numbers: Mapping[str, int]) -> Question:
-    shared = _SHARED if on.kind == "mha" else _PER_HEAD
+    """A question about the cost; its numbers replace the letters of the sizes."""
     terms = (on.b, on.d, on.n, "h", *(("g",) if on.kind == "gqa" else ()))
-    if cost == "time":
-        mistakes = ("work of attention divided by the heads", "projections forgotten", "batch forgotten")
-        return question(label, cost, "growth_time", object="decode", in_terms_of=terms, mistakes=mistakes)
-    if cost == "reading":
-        mistakes = ("weights not read", "batch forgotten", shared)
-        return question(label, cost, "growth_moved", object="decode", in_terms_of=terms, mistakes=mistakes)
-    roles = {"layers": "layers", "heads": "heads", "key_heads": "kv_heads", "wide": "head_width", "batch": "batch",
-             "tokens": "keys_length"}  # fmt: skip
-    changes = [Given(role=role, value=numbers[name]) for name, role in roles.items()]  # pyright: ignore
-    changes.append(Given(role="dtype", value="bfloat16" if numbers["size"] == 2 else "float32"))
-    if cost == "bytes":
-        mistakes = ("keys without values", "batch forgotten", shared)
-        return question(label, cost, "cache_bytes", unit="B", changes=tuple(changes), mistakes=mistakes)
-    new, past = numbers["new"], numbers["past"]
-    changes = [Given(role="length", value=new), Given(role="keys_length", value=new + past),
-               Given(role="mask", value="causal")]  # fmt: skip
-    mistakes = ("top left for bottom right", "every new token seen", "a token does not see itself")
-    return question(label, cost, "pairs_count", changes=tuple(changes), mistakes=mistakes)
+    fields: dict[str, Any] = {"time": {"object": "decode", "in_terms_of": terms},
+                              "bytes": {"unit": "B"}}.get("time" if cost == "reading" else cost, {})  # fmt: skip
+    roles = _WORDS["roles"].get(cost, {})
+    known = {**numbers, "all": sum(numbers.get(name, 0) for name in ("new", "past")), "causal": "causal"}
+    known["dtype"] = "bfloat16" if numbers.get("size") == 2 else "float32"
+    changes = tuple(Given(role=role, value=known[name]) for role, name in roles.items())
+    sharing = {"<sharing>": _SHARED if on.kind == "mha" else _PER_HEAD}
+    mistakes = tuple(sharing.get(name, name) for name in _WORDS["mistakes"][cost])
+    return question(label, cost, _WORDS["quantities"][cost], changes=changes, mistakes=mistakes, **fields)
 
 
 def _plant(name: str) -> None:
     """A mistake in a blank of the listing, which says how heads share keys and which letters the sizes have."""
 
     def wrong(exercise: Exercise, asked: Asked) -> Answer | None:
-        given = exercise.given("listing")
-        listing = "" if given is None else str(given.value)
+        listing = str(getattr(exercise.given("listing"), "value", ""))
         left = re.search(rf"(\w+)\s+=?\s*____{asked.object}____", listing)
-        shapes = re.findall(r"# (?:keys|values)\s+\[(.+?)\]", listing)
-        if left is None or len(shapes) != 2:
+        widths = re.findall(r"# (?:keys|values)\s+\[.*?(\w)\]", listing)
+        if left is None or len(widths) != 2:
             return None
         b, d, n = (str(exercise.size(role)) for role in ("batch", "width", "keys_length"))
-        k, v = (shape[-1] for shape in shapes)
+        k, v = widths
         on = Setting(str(exercise.structure.variant), b, d, n, ("q" if k == "k" else k, k, v))
-        text = on.wrong(left[1]).get(name)
-        if text is None:
-            return None
-        written = text if left[1] in _SHAPES else einsum(on, left[1], text)
-        return replace(answer(exercise, asked), text=written, value=written)
+        text = on.wrong(left[1]).get(name, "")
+        written = text if left[1] in _SHAPES or not text else einsum(on, left[1], text)
+        return replace(answer(exercise, asked), text=written, value=written) if text else None
 
     mistake(name, quantities=("blank",))(wrong)
 

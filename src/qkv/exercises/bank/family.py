@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from pydantic import Field
 
 from ...errors import OptionError, QkvError, complaint
-from ..record import Asked, Definition, Exercise, Given, Structure, _Record
+from ..record import Asked, Definition, Exercise, Given, Option, Structure, _Record
 
 HINTS = 3
 _TRIES = 4000
@@ -195,6 +195,11 @@ def displayed(named: Mapping[str, str]) -> str:
     '$$q = (1, 2)$$'
     """
     return "\n\n".join(f"$${name} = {value}$$" for name, value in named.items())
+
+
+def numbered(texts: Iterable[str]) -> tuple[Option, ...]:
+    """Options with the labels 1, 2, 3 …"""
+    return tuple(Option(label=str(place), text=text) for place, text in enumerate(texts, 1))
 
 
 def letters() -> Iterator[str]:
