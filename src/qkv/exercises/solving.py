@@ -46,7 +46,7 @@ class Answer:
     items: Mapping[str, Answer] = field(default_factory=dict, hash=False)
     also: tuple[Also, ...] = ()
     assumed: tuple[Finding, ...] = ()
-    derivation: Derivation = Derivation()
+    derivation: Derivation = field(default_factory=Derivation)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain values."""
@@ -103,14 +103,17 @@ class Solution:
 
 
 Solve = Callable[[Exercise, Asked], Answer]
-SOLVERS: dict[str, tuple[Solve, tuple[tuple[str, ...], ...]]] = {}
+SOLVERS: dict[str, tuple[Solve, tuple[tuple[str, ...], ...], bool]] = {}
 
 
-def solver(quantity: str, *needs: Sequence[str]) -> Callable[[Solve], Solve]:
-    """Register the solver of a quantity; `needs` are alternatives, each the roles that must be given."""
+def solver(quantity: str, *needs: Sequence[str], changed: bool = True) -> Callable[[Solve], Solve]:
+    """Register the solver of a quantity; `needs` are alternatives, each the roles that must be given.
+
+    A solver sees the record as the question changes it; with `changed=False`, as it was, to compare the two.
+    """
 
     def register(function: Solve) -> Solve:
-        SOLVERS[quantity] = function, tuple(tuple(each) for each in needs)
+        SOLVERS[quantity] = function, tuple(tuple(each) for each in needs), changed
         return function
 
     return register
@@ -119,7 +122,7 @@ def solver(quantity: str, *needs: Sequence[str]) -> Callable[[Solve], Solve]:
 @cache
 def quantities() -> dict[str, dict[str, str]]:
     """Every quantity that may be asked: the module that solves it, the usual form, and what its fields mean."""
-    return tomllib.loads(files(__package__).joinpath("quantities.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(files("qkv.exercises").joinpath("quantities.toml").read_text(encoding="utf-8"))
 
 
 def solve(exercise: Exercise) -> Solution:
@@ -180,7 +183,7 @@ def _answer(exercise: Exercise, asked: Asked) -> Answer:
     import_module(f".solvers.{entry['module']}", __package__)
     if asked.quantity not in SOLVERS:
         raise CannotSolve("no_solver", quantity=asked.quantity.replace("_", " "))
-    function, needs = SOLVERS[asked.quantity]
+    function, needs, wants_changed = SOLVERS[asked.quantity]
     changed = exercise.with_changes(asked)
     for name, first, second in contradictions(changed):
         raise CannotSolve("contradiction", what=name, first=first, second=second)
@@ -188,7 +191,7 @@ def _answer(exercise: Exercise, asked: Asked) -> Answer:
         raise CannotSolve("missing", needs=" and ".join(missing))
     if (looked_at := LOOKED_AT.get()) is not None:
         looked_at.clear()  # what is only asked for above is not used
-    found = function(changed, asked)
+    found = function(changed if wants_changed else exercise, asked)
     return replace(found, form=asked.form or found.form)
 
 
