@@ -27,7 +27,7 @@ def record(quantity: str, structure: dict[str, Any], **givens: Any) -> tuple[Exe
         ("query heads counted in the cache", "cache_bytes", {"variant": "gqa"}, CACHE, 5),
         ("one layer counted", "cache_bytes", {}, CACHE, 1 / 3),
         ("bits for bytes", "cache_bytes", {}, CACHE, 8),
-        ("GiB for GB", "weight_bytes", {}, {"parameters": "7B"}, 1000**3 / 1024**3),
+        ("GiB for GB", "weight_bytes", {}, {"parameters": "7B", "dtype": "bf16"}, 1000**3 / 1024**3),
         ("multiply-adds counted once", "flops", {"gated": False}, {**MODEL, "length": 7}, 1 / 2),
         ("multiply-adds counted once", "training_flops", {}, {"parameters": 7, "training_tokens": 11}, 1 / 2),
         ("backward left out", "training_flops", {}, {"parameters": 7, "training_tokens": 11}, 1 / 3),

@@ -86,3 +86,10 @@ def test_texts_keep_five_digits(value: Fraction | float) -> None:
 def test_texts_with_units_are_read_by_maths() -> None:
     assert compare(with_unit(2621440, "MB", "B"), "2621440 bytes", {}).kind == "equal"
     assert compare(with_unit(Fraction(3, 2000), "ms", "s"), "0.0015 s", {}).kind == "equal"
+    for unit in ("s", "min", "hr", "h", "days", "weeks", "months", "years"):
+        text = with_unit(Fraction(10**7, 3), unit, "s")
+        assert compare(text, text, {}).kind == "equal"
+    assert (
+        compare(with_unit(Fraction(10**7, 3), "days", "s"), with_unit(Fraction(10**7, 3), "weeks", "s"), {}).kind
+        == "equal"
+    )

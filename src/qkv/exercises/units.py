@@ -189,10 +189,10 @@ def readable_unit(value: Any, dimension: str, *, binary: bool = False) -> str:
 def with_unit(value: Any, unit: str, dimension: str, digits: int = 5) -> str:
     """A number of base units in a unit, as one would type it.
 
-    >>> with_unit(2621440, "MB", "B"), with_unit(86400, "days", "s")
-    ('2.6214 MB', '1')
+    >>> with_unit(2621440, "MB", "B"), with_unit(864000, "days", "s")
+    ('2.6214 MB', '10 days')
     """
     exact = Fraction(str(value)) if isinstance(value, float) else Fraction(value)
     number = number_text(whole(exact / factor(unit, dimension)), digits)
-    # The parser of answers has no unit longer than an hour: the number stands alone, and the answer names its unit.
-    return number if dimension == "s" and factor(unit, "s") > 3600 else f"{number} {unit}"
+    # The parser of answers has no unit longer than a week: the number stands alone, and the answer names its unit.
+    return number if dimension == "s" and factor(unit, "s") > 604800 else f"{number} {_DATA['written'].get(unit, unit)}"

@@ -10,6 +10,7 @@ import pytest
 from qkv.cost import Hardware, hardware, plan
 from qkv.exercises import Given
 from qkv.exercises.findings import CannotSolve
+from qkv.maths import compare
 from tests.helpers.exercise_sizes import also, solved
 
 CHIP = {"rate": "3 TFLOP/s", "bandwidth": "7 GB/s", "memory": "11 GB"}
@@ -35,11 +36,21 @@ def test_training_time_in_the_unit_that_is_asked() -> None:
     seconds = Fraction(6 * 2 * 10**21, 300 * 10**12 * 32)
     found = solved("time", "training", unit="days", **train)
     assert (found.value, found.unit) == (seconds, "days")
-    assert float(found.text) == pytest.approx(float(seconds / 86400), rel=1e-4)
+    assert compare(found.text, f"{float(seconds / 86400):.5g} days", {}).kind == "equal"
+    assert found.text.endswith(" days")
     assert solved("time", "training", unit="hours", **train).value == seconds
     assert solved("throughput", "training", **train).value == Fraction(10**12) / seconds
     del train["utilisation"]
     assert solved("utilisation", seconds=float(2 * seconds), **train).value == Fraction(1, 4)
+
+
+def test_training_without_a_number_of_chips_is_on_one() -> None:
+    train = {"parameters": "2B", "training_tokens": "1T", "rate": "300 TFLOP/s", "utilisation": 0.5}
+    found = solved("time", "training", **train)
+    assert found.value == Fraction(6 * 2 * 10**21, 150 * 10**12)
+    assert ("the number of chips", "1") in [tuple(each.data.values()) for each in found.assumed]
+    for chips in ({"chips": 1}, {"machine": "8x H100"}):
+        assert "chips" not in str([each.data for each in solved("time", "training", **train, **chips).assumed])
 
 
 @pytest.mark.parametrize("name", ["tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "h100-sxm", "a100-80gb"])
@@ -112,8 +123,6 @@ def test_compute_bound_with_experts() -> None:
     ],
 )
 def test_crossings(terms: str, givens: dict[str, Any], answer: str) -> None:
-    from qkv.maths import compare
-
     givens = dict(givens)
     found = solved("crossing", terms, terms=givens.pop("in", ()), **givens)
     assert compare(answer, found.text, found.symbols or {"d": "positive", "f": "positive"}).kind == "equal"
@@ -131,6 +140,7 @@ def test_crossings(terms: str, givens: dict[str, Any], answer: str) -> None:
         ("free_memory", "", {"parameters": "8B", "memory": "4 GB"}, "larger than the memory"),
         ("crossing", "n^2 = n^4 + n", {}, "not clear"),
         ("crossing", "the sky", {}, "not clear"),
+        ("time", "weights", {"parameters": "7B", "dtype": "bf16", "bytes": "20 GB", **CHIP}, "differs"),
         ("utilisation", "", {"parameters": "8B", "seconds": 3, "rate": "1 TFLOP/s"}, "tokens"),
     ],
 )

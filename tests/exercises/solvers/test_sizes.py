@@ -10,7 +10,9 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from qkv.exercises.findings import CannotSolve
+from qkv.exercises import Asked, Exercise, Given, solve
+from qkv.exercises.findings import CannotSolve, Finding
+from qkv.exercises.solving import SOLVERS, quantities
 from qkv.maths import compare
 from tests.helpers.exercise_sizes import also, solved
 
@@ -263,13 +265,106 @@ def test_savings() -> None:
         ("flops", "scores", {"width": 4}, "length"),
         ("cache_bytes", "", {"width": 4, "batch": 3}, "length"),
         ("training_flops", "", {"parameters": 3}, "tokens"),
-        ("weight_bytes", "", {"parameters": "7 furlongs"}, "furlongs"),
+        ("weight_bytes", "", {"parameters": "7 furlongs", "dtype": "int8"}, "furlongs"),
+        ("parameters", "attention", {"kv_heads": 8, "head_width": 7, "layers": L}, "number of heads .or the width"),
+        ("parameters", "attention", {"kv_heads": 8, "width": D}, "number of heads"),
+        ("parameters", "active", {"experts": 8, **MODEL}, "active experts"),
+        ("parameters", "embeddings", {"width": D}, "vocabulary"),
+        ("flops", "model", {"experts": 8, "length": N, **MODEL}, "active experts"),
+        ("flops", "logits", {"width": D, "length": N}, "vocabulary"),
+        ("tensor_bytes", "scores", {"kv_heads": 2, "head_width": 7, "length": N}, "heads"),
+        ("activation_bytes", "", {"width": D, "length": N}, "heads"),
+        ("savings", "cache", {"heads": 32}, "key/value heads"),
+        ("weight_bytes", "", {"parameters": "7B", "dtype": "int8", "bytes": "14 GB"}, "7 GB"),
         ("cache_bytes", "token", {"width": 4, "dtype": "int9000"}, "not known"),
     ],
 )
 def test_what_is_missing_or_does_not_fit_is_refused(quantity: str, of: str, givens: dict[str, Any], said: str) -> None:
     with pytest.raises(CannotSolve, match=said):
         solved(quantity, of, **givens)
+
+
+@pytest.mark.parametrize("quantity", [name for name, entry in quantities().items()
+                                      if entry["module"] in ("sizes", "machines")])  # fmt: skip
+@pytest.mark.parametrize("of", ["the moon", "dropout", "an LSTM"])
+def test_unknown_objects_are_refused(quantity: str, of: str) -> None:
+    givens = {**MODEL, "length": N, "batch": B, "kv_heads": G, "parameters": "7B", "training_tokens": "1T",
+              "tokens_count": 5, "seconds": 3, "dtype": "bf16", "rate": "3 TFLOP/s", "bandwidth": "7 GB/s",
+              "memory": "80 GB", "chips": 2}  # fmt: skip
+    with pytest.raises(CannotSolve, match="not clear"):
+        solved(quantity, of, **givens)
+    assert quantity in SOLVERS
+
+
+def test_a_block_without_layers_is_one_block() -> None:
+    """Attention, or a layer, is counted once; norms where the text says them."""
+    for of in ("attention", "attention block", "the attention layer"):
+        found = solved("parameters", of, width=D, heads=H)
+        assert found.value == 4 * D * D
+        assert not any("layers" in finding.words() for finding in found.assumed)
+    plain = {"gated": False, "biases": False}
+    block = 4 * D * D + 2 * D * F
+    assert solved("parameters", "one block", structure=plain, **MODEL).value == block
+    assert solved("parameters", "one block", structure={**plain, "norm": "layer"}, **MODEL).value == block + 4 * D
+    assert solved("parameters", "model", structure=plain, **MODEL).value == L * block + 2 * V * D
+
+
+def test_a_router_is_counted_where_it_is_said() -> None:
+    moe = {"experts": 8, "active_experts": 2, "gated": False}
+    layer = 4 * D * D + 8 * 2 * D * F
+    assert solved("parameters", "layer", structure=moe, **MODEL).value == layer
+    assert solved("parameters", "layer with a router", structure=moe, **MODEL).value == layer + 8 * D
+    assert solved("parameters", "experts and router", structure=moe, **MODEL).value == L * 8 * (2 * D * F + D)
+    assert solved("parameters", "layer", structure=moe, claim="a router", **MODEL).value == layer + 8 * D
+    assert solved("parameters", "router", structure=moe, **MODEL).value == L * 8 * D
+
+
+def test_weights_without_a_format_are_unsettled() -> None:
+    with pytest.raises(CannotSolve) as refused:
+        solved("weight_bytes", parameters="7B")
+    assert refused.value.finding.code == "unsettled"
+    assert refused.value.finding.data["figures"] == {"fp32": "28 GB", "bf16": "14 GB", "int8": "7 GB"}
+    assert all(text in str(refused.value) for text in ("number format", "28 GB", "14 GB", "7 GB"))
+    assert solved("weight_bytes", parameters="7B", dtype="int8", bytes="7.05 GB").value == 7 * 10**9
+
+
+def test_widths_that_differ_are_mentioned() -> None:
+    found = solved("parameters", "attention", width=D, heads=H, head_width=W + 1)
+    assert found.value == 4 * D * H * (W + 1)
+    assert any("40 wide" in finding.words() for finding in found.assumed)
+    assert not any("wide" in each.words() for each in solved("parameters", width=D, heads=H, head_width=W).assumed)
+
+
+def test_alternatives_read_well_and_name_their_unit_once() -> None:
+    found = [solved("parameters", **MODEL), solved("parameters", "layer", **MODEL), solved("cache_bytes", **MODEL),
+             solved("flops", "attention", length=N, **MODEL), solved("savings", "cache", heads=8, kv_heads=2),
+             solved("moved_bytes", "attention", length=N, **MODEL)]  # fmt: skip
+    for other in (each for answer in found for each in answer.also):
+        words = Finding("alternative", {"convention": other.convention, "value": other.text}).words()
+        assert words.startswith(("with ", "without ", "in ", "the ", "all ", "causal ")), words
+        assert "with with" not in words
+        assert len(set(other.text.split())) == len(other.text.split())
+
+
+@pytest.mark.parametrize(
+    ("of", "ratio"),
+    [("cache", Fraction(H, G)), ("the KV cache", Fraction(H, G)), ("parameters", None), ("FLOPs", None)],
+)
+def test_savings_against_a_changed_record(of: str, ratio: Fraction | None) -> None:
+    """The record as it is against the record with other key/value heads."""
+    sizes = {**MODEL, "length": N}
+    givens = tuple(Given(role=role, value=value) for role, value in sizes.items())  # pyright: ignore
+    asked = Asked(quantity="savings", object=of, changes=(Given(role="kv_heads", value=G),))
+    found = solve(Exercise(givens=givens, asked=(asked,))).parts[0].answer
+    assert found is not None
+    if ratio is None:
+        name = {"parameters": "parameters", "FLOPs": "flops"}[of]
+        before, after = solved(name, **sizes).value, solved(name, kv_heads=G, **sizes).value
+        ratio = Fraction(before, after)
+    assert found.value == ratio
+    bare = Exercise(givens=(Given(role="heads", value=H),), asked=(asked,))
+    if "cache" in of.lower():
+        assert solve(bare).parts[0].answer.value == ratio  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def test_windows_and_latent_vectors_in_numbers() -> None:

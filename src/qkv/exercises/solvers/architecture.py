@@ -6,6 +6,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -23,12 +24,17 @@ LETTERS, FIELDS = DATA["letters"], DATA["fields"]
 Lines = list[tuple[str, Any]]
 
 
+def called(role: str) -> str:
+    """A size in words."""
+    return DATA["called"].get(role, role.replace("_", " "))
+
+
 @dataclass
 class Setting:
     """The sizes of an exercise, and what was assumed on the way.
 
     `names` are the names of sizes in formulas, by role; `values` the numbers behind them. A name without one stays a
-    symbol.
+    symbol. `defaults` are formulas, and their words, in place of sizes that are not given.
     """
 
     exercise: Exercise
@@ -36,27 +42,47 @@ class Setting:
     values: dict[str, Any] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     assumed: list[Finding] = field(default_factory=list)
+    defaults: dict[str, tuple[Any, str]] = field(default_factory=dict)
 
     def assume(self, convention: str, value: str) -> None:
-        finding = Finding("assumed", {"convention": convention, "value": value})
-        if finding.data not in [each.data for each in self.assumed]:
-            self.assumed.append(finding)
+        self._found(Finding("assumed", {"convention": convention, "value": value}))
 
     def note(self, text: str) -> None:
-        self.assumed.append(Finding("note", {"text": text}))
+        self._found(Finding("note", {"text": text}))
+
+    def _found(self, finding: Finding) -> None:
+        self.assumed += [] if finding in self.assumed else [finding]
 
     @property
     def words(self) -> str:
         """What the question is about, in small letters."""
         return self.asked.object.strip().lower()
 
+    def says(self, mark: str) -> bool:
+        return re.search(DATA["marks"][mark], self.words) is not None
+
+    def kind(self, quantity: str = "") -> str:
+        """What the object of the question is, by the table of objects; words that it does not have are refused."""
+        for name, pattern in DATA["objects"][quantity or self.asked.quantity].items():
+            if re.search(pattern, self.words) and not re.search(DATA["parts"]["refused"], self.words):
+                return name
+        raise CannotSolve("not_understood", found=f"{self.asked.quantity.replace('_', ' ')} of {self.asked.object}")
+
     def has(self, *roles: str) -> bool:
         return all(self.size(role) is not None for role in roles)
 
-    @property
-    def is_named(self) -> bool:
-        """Whether the model is a known one, by its name."""
-        return _preset(self.exercise) is not None
+    @cached_property
+    def preset(self) -> Model | None:
+        """The model, where it is a known one."""
+        given = self.exercise.given("model")
+        if given is None:
+            return None
+        try:
+            return model_named(str(given.value if given.value is not None else given.symbol))
+        except QkvError as error:
+            if any(self.exercise.size(role) is not None for role in ("width", "layers", "parameters")):
+                return None
+            raise CannotSolve("unknown_name", what="the model", name=given.value, hint=str(error)) from None
 
     def size(self, role: str) -> Any:
         """A size as a name in formulas, or as a formula of other names; None where it is not given."""
@@ -72,7 +98,7 @@ class Setting:
             if not isinstance(stated, str) or (re.match(r"\s*[\d.]", stated) and not self._is_formula(stated)):
                 raise
             return self._symbol(role, stated)
-        if role not in ("flops", "bytes", "seconds") and (Fraction(number).denominator != 1 or number < 1):
+        if role not in units.DIMENSIONS and (Fraction(number).denominator != 1 or number < 1):
             raise CannotSolve("misfit", what=role.replace("_", " "), why=f"{number} is no whole number of at least 1")
         if isinstance(stated, str) and role in ("length", "keys_length") and re.search(r"\d\s*[kK]\b", stated):
             self.assume("what k is in the length", "1000")
@@ -90,6 +116,25 @@ class Setting:
             self.values[self.names[role]] = value
         return Polynomial.name(self.names[role])
 
+    def lacking(self, role: str, default: Any = None, words: str = "") -> Polynomial:
+        """A size that is not given: an answer that depends on it has the default in its place, or is refused."""
+        if default is not None:
+            self.defaults[f"?{role}"] = default, words
+        return Polynomial.name(f"?{role}")
+
+    def settled(self, formula: Any) -> Polynomial:
+        """A formula with defaults in place of sizes that are not given; one without a default is needed."""
+        formula = Polynomial.of(formula)
+        while open_names := sorted(name for name in formula.free_symbols if name.startswith("?")):
+            needs = [called(name[1:]) for name in open_names if name not in self.defaults]
+            refuse(needs, "missing", needs=" and ".join(needs))
+            for name in open_names:
+                default, words = self.defaults[name]
+                formula = Polynomial.of(formula.substituted({name: default}))
+                if words:
+                    self.assume(called(name[1:]).partition(" (")[0], words)
+        return formula
+
     def short(self, role: str, formula: Any) -> Any:
         """A formula under one letter, where it is a number: later formulas stay short."""
         found = evaluated(self, formula)
@@ -100,7 +145,7 @@ class Setting:
         for role in roles:
             if (found := self.size(role)) is not None:
                 return found
-        raise CannotSolve("missing", needs=" or ".join(role.replace("_", " ") for role in roles))
+        raise CannotSolve("missing", needs=" or ".join(map(called, roles)))
 
     def one(self, role: str) -> Any:
         """A size, or 1 where it is not given."""
@@ -116,8 +161,7 @@ class Setting:
         name = _clean(text)
         if not name:
             return self.expression(text, role)
-        self.names.setdefault(role, name)
-        return Polynomial.name(name)
+        return Polynomial.name(self.names.setdefault(role, name))
 
     def expression(self, text: str, what: str) -> Polynomial:
         """A formula in the notation of `qkv.maths` as a polynomial; its names get the values of givens."""
@@ -142,15 +186,21 @@ class Setting:
         kept = {_clean(name) for name in self.asked.in_terms_of}
         return {name: value for name, value in self.values.items() if name not in kept}
 
-    def bytes_of(self, what: str) -> Any:
-        """Bytes of one number of "weights", "cache" or "activations", as the text says, else 16 bits."""
+    def format_of(self, what: str) -> Any:
+        """The format of "weights", "cache" or "activations" that the text says, or None."""
         formats = self.exercise.of_role("dtype")
         own = [given for given in formats if what[:5] in given.of.lower() or (what == "cache" and given.of[:2] == "KV")]
         stated = self.exercise.convention("bytes_per_element")
         if stated is not None and not own:
-            return units.element_bytes(stated)
+            return stated
         for given in own or [given for given in formats if not given.of]:
-            return units.element_bytes(given.value if given.value is not None else given.unit or given.symbol)
+            return given.value if given.value is not None else given.unit or given.symbol
+        return None
+
+    def bytes_of(self, what: str) -> Any:
+        """Bytes of one number of "weights", "cache" or "activations", as the text says, else 16 bits."""
+        if (stated := self.format_of(what)) is not None:
+            return units.element_bytes(stated)
         self.assume("the format of numbers", "16 bits, 2 bytes,")
         return 2
 
@@ -167,34 +217,36 @@ def _clean(symbol: str) -> str:
     return "" if name is None or is_reserved(name) else name
 
 
-def model_of(setting: Setting, *needed: str) -> Model:
-    """The model with names for its sizes; a size that is neither given nor needed has no effect."""
-    preset = _preset(setting.exercise)
-    sizes: dict[str, Any] = {}
-    for role, name in FIELDS.items():
-        given, stored = setting.size(role), None if preset is None else getattr(preset, name)
-        if given is None and stored:
-            given = setting.named(role, stored)
-        if given is not None:
-            sizes[name] = given
-    _fill_heads(setting, sizes)
-    for role in needed:
-        refuse(FIELDS[role] not in sizes and role != "ff_width", "missing", needs=f"the {role.replace('_', ' ')}")
-    if "ff_width" in needed and "d_ff" not in sizes:
-        setting.assume("the width of the feed-forward network", "4 times the width of the model")
-    if "d_model" not in sizes:
-        sizes |= {"d_model": sizes.get("heads", 1), "head_width": 1}
-    sizes.setdefault("d_ff", 4 * sizes["d_model"])
-    fields: dict[str, Any] = {"layers": 1, "vocabulary": 1, "heads": 1, "gated": False, "norm": "none"}
-    fields |= {"norms_per_layer": 0, "final_norm": False}
+def model_of(setting: Setting, part: str = "") -> Model:
+    """The model with names for its sizes; an answer that depends on one that is not given is refused.
+
+    It has one layer where a layer is asked for, or where the part is not the whole model and no number is given.
+    """
+    preset, one = setting.preset, part == "layer" or setting.says("one_layer")
+    fields: dict[str, Any] = {"vocabulary": setting.lacking("vocabulary"), "norm": "none", "norms_per_layer": 0}
+    fields |= {"gated": False, "final_norm": False}
     if preset is not None:
         fields = {name: getattr(preset, name) for name in preset.__dataclass_fields__}
         fields |= {"expert_d_ff": None} if setting.has("ff_width") else {}
         fields |= {"window_layers": None} if setting.exercise.size("layers") is not None else {}
-    fields |= sizes
-    if fields.get("experts") and not fields.get("experts_active"):
-        fields["experts_active"] = 1
+    for role, name in FIELDS.items():
+        if (found := setting.size(role)) is not None:
+            fields[name] = found
+        elif preset is not None and fields[name]:
+            fields[name] = setting.named(role, fields[name])
+    _fill_heads(setting, fields)
     _structure(setting, fields)
+    if one:
+        fields |= {"layers": 1, "window_layers": None if fields.get("window") else 0, "dense_layers": 0}
+        fields["final_norm"] = False
+    elif "layers" not in fields:
+        needed = {"weights": True, "cache": setting.asked.quantity != "cache_bytes"}
+        needed |= dict.fromkeys(("model", "active"), setting.has("vocabulary"))
+        says = "one" if part in ("model", "active", "cache", "activations") else ""
+        fields["layers"] = setting.lacking("layers", None if needed.get(part) else 1, says)
+    fields.setdefault("d_ff", setting.lacking("ff_width", 4 * fields["d_model"], "4 times the width of the model"))
+    if fields.get("experts") and not fields.get("experts_active"):
+        fields["experts_active"] = setting.lacking("active_experts")
     _check(setting, fields)
     try:
         return Model(**fields)
@@ -202,32 +254,22 @@ def model_of(setting: Setting, *needed: str) -> Model:
         raise CannotSolve("misfit", what="the sizes", why=str(error)) from None
 
 
-def _preset(exercise: Exercise) -> Model | None:
-    given = exercise.given("model")
-    if given is None:
-        return None
-    try:
-        return model_named(str(given.value if given.value is not None else given.symbol))
-    except QkvError as error:
-        if any(exercise.size(role) is not None for role in ("width", "layers", "parameters")):
-            return None
-        raise CannotSolve("unknown_name", what="the model", name=given.value, hint=str(error)) from None
-
-
-def _fill_heads(setting: Setting, sizes: dict[str, Any]) -> None:
+def _fill_heads(setting: Setting, fields: dict[str, Any]) -> None:
     variant = setting.exercise.structure.variant
-    if "heads" not in sizes and "kv_heads" in sizes and setting.asked.quantity == "cache_bytes":
-        sizes["heads"] = sizes["kv_heads"]  # a cache does not depend on the number of query heads
-    if "d_model" not in sizes and "head_width" in sizes:
-        sizes["d_model"] = sizes["head_width"] * sizes.get("heads", 1)
-    if "heads" not in sizes and "head_width" in sizes and setting.has("width"):
-        sizes["heads"] = sizes["d_model"] / sizes["head_width"]
+    if "heads" not in fields and "d_model" in fields and "head_width" in fields:
+        fields["heads"] = fields["d_model"] / fields["head_width"]
+    elif "heads" not in fields:
+        alone = "kv_heads" not in fields and setting.asked.quantity in DATA["one_head"]
+        fields["heads"] = setting.lacking("heads", 1 if alone else None, "one")
+    if "d_model" not in fields:
+        product = fields["heads"] * fields["head_width"] if "head_width" in fields else None
+        fields["d_model"] = setting.lacking("width", product, "heads times the width of a head")
     if variant == "mqa":
-        sizes["kv_heads"] = 1
+        fields["kv_heads"] = 1
     elif variant == "mha":
-        sizes.pop("kv_heads", None)
-    elif variant == "gqa" and "kv_heads" not in sizes:
-        sizes["kv_heads"] = setting.need("kv_heads", "groups")
+        fields["kv_heads"] = None
+    elif variant == "gqa" and "kv_heads" not in fields:
+        fields["kv_heads"] = setting.need("kv_heads", "groups")
 
 
 def _structure(setting: Setting, fields: dict[str, Any]) -> None:
@@ -266,6 +308,8 @@ def _check(setting: Setting, fields: dict[str, Any]) -> None:
         raise CannotSolve("misfit", what=f"{kv_heads} key/value heads", why=f"they do not divide {heads} heads")
     refuse(Fraction(heads).denominator != 1, "misfit", what="the width of a head", why="it does not divide the width")
     refuse(experts and active > experts, "misfit", what=f"{active} active experts", why=f"there are {experts}")
+    if setting.preset is None and heads * head_width not in (0, width) and width:
+        setting.note(f"{heads} heads of width {head_width} are {heads * head_width} wide, and the model {width}")
 
 
 def total(lines: Lines) -> Any:
@@ -296,7 +340,14 @@ def rule(setting: Setting, *names: str) -> Polynomial | None:
 
 def evaluated(setting: Setting, formula: Any) -> Any:
     """A formula with every known value: a number, or a formula of what is left."""
-    return formula.substituted(setting.known) if isinstance(formula, Polynomial) else formula
+    return setting.settled(formula).substituted(setting.known)
+
+
+def numbers(setting: Setting, *formulas: Any) -> list[Any]:
+    """The values of formulas; refused where a size has none."""
+    found = [evaluated(setting, each) for each in formulas]
+    refuse(any(isinstance(each, Polynomial) for each in found), "missing", needs="a number for every size")
+    return found
 
 
 def symbols_of(setting: Setting, formula: Any) -> dict[str, str]:
@@ -306,11 +357,9 @@ def symbols_of(setting: Setting, formula: Any) -> dict[str, str]:
 
 def steps(setting: Setting, title: str, formula: Any, reason: str = "") -> tuple[Step, ...]:
     """A chain: the formula, with its numbers, and its value."""
-    found = evaluated(setting, formula)
-    if not isinstance(formula, Polynomial):
-        return chain(title, str(found), reason=reason, value=found)
-    numbers = [] if isinstance(found, Polynomial) or formula.compound else [formula.written(setting.known)]
-    texts = dict.fromkeys([str(formula), *numbers, str(found)])
+    formula, found = setting.settled(formula), evaluated(setting, formula)
+    with_numbers = [] if isinstance(found, Polynomial) or formula.compound else [formula.written(setting.known)]
+    texts = dict.fromkeys([str(formula), *with_numbers, str(found)])
     return chain(title, *texts, reason=reason, value=_plain(found), symbols=symbols_of(setting, formula))
 
 
@@ -328,15 +377,19 @@ def answer(
     else:
         worked.append(steps(setting, title, formula, reason))
     text, unit, others = written(setting, found, dimension)
+    assumed = tuple(setting.assumed)
     for convention, count in also or []:
-        other = evaluated(setting, count)
+        try:
+            other = evaluated(setting, count)
+        except CannotSolve:  # it takes a size that the answer does not
+            continue
         if other != found:
             shown = written(setting, other, dimension)[0]
             others.append(Also(shown, _plain(other), convention, symbols_of(setting, other)))
     form, derivation = "formula" if isinstance(found, Polynomial) else "number", Derivation.of(*worked)
     return Answer(
-        text, _plain(found), form, unit, symbols_of(setting, found), also=tuple(others),
-        assumed=tuple(setting.assumed), derivation=derivation if before is None else before + derivation,
+        text, _plain(found), form, unit, symbols_of(setting, found), also=tuple(others), assumed=assumed,
+        derivation=derivation if before is None else before + derivation,
     )  # fmt: skip
 
 
@@ -354,9 +407,8 @@ def written(setting: Setting, value: Any, dimension: str) -> tuple[str, str, lis
     if dimension in ("", "FLOP") and (not unit or dimension == "" or re.fullmatch(r"\w+illion", unit)):
         # "billion" is written out, which every reader of numbers accepts.
         units.factor(unit, dimension)
-        return units.number_text(value, digits), unit, []
-    binary = units.is_binary(setting.exercise)
-    chosen = unit or units.readable_unit(value, dimension, binary=binary)
+        return units.number_text(value, digits), "", []
+    chosen = unit or units.readable_unit(value, dimension, binary=units.is_binary(setting.exercise))
     text = units.with_unit(value, chosen, dimension, digits)
     if dimension == "B" and re.fullmatch("[kKMGTP]B", chosen) and not (unit and setting.exercise.said("byte_unit")):
         other = f"{chosen[0].upper()}iB"

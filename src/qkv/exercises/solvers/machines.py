@@ -18,15 +18,7 @@ from ..record import Asked, Exercise
 from ..solving import Also, Answer, solver
 from ..units import amount, chips, format_of, is_binary, quantity
 from . import sizes
-from .architecture import Lines, Setting, answer, evaluated, steps, total
-
-_USUAL = {
-    "a100": "a100-80gb",
-    "h100": "h100-sxm",
-    "trillium": "tpu-v6e",
-    "ironwood": "tpu-v7",
-    "tpu v5 lite": "tpu-v5e",
-}
+from .architecture import DATA, Lines, Setting, answer, called, evaluated, numbers, steps, total
 
 
 @dataclass
@@ -49,7 +41,7 @@ class Machine:
         name = re.sub(r"(?i)\b(slice|pod|gpu|chip|card|nvidia|google|cloud|server)s?\b", "", name).strip().lower()
         name = re.sub(r"^(tpu\s*)?v(?=\d)", "tpu v", re.sub(r"(?<=\d)s$", "", re.sub(r"\s+", " ", name)))
         try:
-            preset = as_hardware(_USUAL.get(name, name))
+            preset = as_hardware(DATA["machines"].get(name, name))
         except QkvError as error:
             if any(exercise.given(role) is not None for role in ("rate", "bandwidth", "memory")):
                 return cls(setting, None, sliced)
@@ -66,31 +58,26 @@ class Machine:
             return self.setting.named(role, value)
         if self.preset is None or role == "link":
             return None
-        value = self.preset.rate(self._rate_format()) if role == "rate" else getattr(self.preset, role)
+        value = self.preset.rate(self.rate_format) if role == "rate" else getattr(self.preset, role)
         return self.setting.named(role, Fraction(value))
 
-    def _rate_format(self) -> str:
-        stated = self.setting.exercise.convention("bytes_per_element")
-        for given in self.setting.exercise.of_role("dtype"):
-            if not given.of or "weight" in given.of.lower():
-                stated = given.value if given.value is not None else given.unit
+    @property
+    def rate_format(self) -> str:
+        stated = self.setting.format_of("weights")
         chosen = "bfloat16" if stated is None else format_of(stated)
         return chosen if chosen in ("float32", "int8", "fp8") else "bfloat16"
 
     def need(self, role: str) -> Any:
-        if (found := self.figure(role)) is None:
-            words = {"rate": "the operations a second", "bandwidth": "the memory bandwidth", "memory": "the memory"}
-            raise CannotSolve("missing", needs=f"{words.get(role, role)} of the machine")
+        found = self.figure(role)
+        refuse(found is None, "missing", needs=called(role))
         return found
 
     @property
     def chips(self) -> Any:
         given = self.setting.exercise.given("chips")
-        if given is None and self.sliced is None:
-            return Polynomial.of(1)
-        if given is not None and given.value is None:
-            return self.setting.named("chips")
-        return self.setting.named("chips", self.sliced if given is None else chips(given.value))
+        if given is not None:
+            return self.setting.named("chips", None if given.value is None else chips(given.value))
+        return Polynomial.of(1) if self.sliced is None else self.setting.named("chips", self.sliced)
 
     @property
     def utilisation(self) -> Any:
@@ -101,33 +88,36 @@ class Machine:
         share = Fraction(quantity(stated, given.unit if given is not None else ""))
         return self.setting.named("utilisation", share / 100 if share > 1 else share)
 
-    def reading(self, size: Any) -> Any:
+    def reading(self, size: Any) -> Lines:
         """Seconds that reading so many bytes takes, each chip its share."""
-        return self.setting.short("bytes", size) / (self.need("bandwidth") * self.chips)
+        return [("reading", self.setting.short("bytes", size) / (self.need("bandwidth") * self.chips))]
 
-    def computing(self, made: Any) -> Any:
+    def computing(self, made: Any) -> Lines:
         """Seconds that so many operations take, each chip its share."""
-        return self.setting.short("flops", made) / (self.need("rate") * self.chips * self.utilisation)
+        return [("computing", self.setting.short("flops", made) / (self.need("rate") * self.chips * self.utilisation))]
+
+    def training(self) -> Machine:
+        """The machine, with what is taken for training where the text does not say it."""
+        if self.utilisation == 1:
+            self.setting.assume("the utilisation", "all of the machine's rate")
+        if self.setting.exercise.given("chips") is None and self.sliced is None:
+            self.setting.assume("the number of chips", "1")
+        return self
 
     @property
     def memory(self) -> Any:
         return self.need("memory") * self.chips
 
 
-def _numbers(setting: Setting, *formulas: Any) -> list[Any]:
-    found = [evaluated(setting, each) for each in formulas]
-    if any(isinstance(each, Polynomial) for each in found):
-        raise CannotSolve("missing", needs="numbers for all sizes")
-    return found
-
-
 def _held(setting: Setting) -> Any:
     """Bytes of the weights, and of the cache where its length is given."""
     if setting.has("bytes"):
+        if setting.has("parameters"):
+            sizes.weights_of(setting)  # they must agree
         return setting.need("bytes")
     if not setting.has("length") and not setting.has("keys_length"):
         return sizes.weights_of(setting)
-    if sizes.by_parameters(setting) and not setting.is_named:
+    if sizes.by_parameters(setting) and setting.preset is None:
         setting.assume("the sizes of the cache", "the weights alone")
         return sizes.weights_of(setting)
     return sizes.weights_of(setting) + sizes.cache_of(setting, token=False)
@@ -135,43 +125,45 @@ def _held(setting: Setting) -> Any:
 
 def _step_parts(setting: Setting, machine: Machine) -> Lines:
     """Seconds that a decode step reads, and that it computes where the rate is known."""
-    parts: Lines = [("reading", machine.reading(_held(setting)))]
+    parts = machine.reading(_held(setting))
     if machine.figure("rate") is not None:
-        made = 2 * sizes.parameters_of(setting, active=True) * setting.one("batch")
-        parts.append(("computing", machine.computing(made)))
+        parts += machine.computing(2 * sizes.parameters_of(setting, active=True) * setting.one("batch"))
     return parts
 
 
+def _phase(setting: Setting) -> str:
+    """The object of a time or a throughput; where the words are those of any step, the structure says which."""
+    phase, kind = setting.exercise.structure.phase, setting.kind()
+    if kind != "step" or sizes.decodes(setting):
+        return kind
+    if phase == "training" or (not setting.words and setting.has("training_tokens")):
+        return "training"
+    return "prefill" if phase in ("prefill", "forward") else kind
+
+
 def _time_parts(setting: Setting, machine: Machine) -> Lines:
-    words, phase = setting.words, setting.exercise.structure.phase
-    if re.search(r"train|epoch", words) or (not words and setting.has("training_tokens")) or phase == "training":
-        if setting.exercise.given("utilisation") is None and setting.exercise.convention("utilisation") is None:
-            setting.assume("the utilisation", "all of the machine's rate")
-        return [("training", machine.computing(sizes.training_work(setting)[0]))]
-    if re.search(r"commun|transfer|send|all-?(gather|reduce)|link", words):
+    kind, words = _phase(setting), setting.words
+    if kind == "training":
+        return machine.training().computing(sizes.training_work(setting)[0])
+    if kind == "sending":
         return [("sending", setting.need("bytes") / machine.need("link"))]
     parts: Lines = []
     if setting.has("bytes") and machine.figure("bandwidth") is not None and "comput" not in words:
-        parts.append(("reading", machine.reading(setting.need("bytes"))))
+        parts += machine.reading(_held(setting))
     if setting.has("flops") and machine.figure("rate") is not None and not re.search(r"read|load|memory", words):
-        parts.append(("computing", machine.computing(setting.need("flops"))))
+        parts += machine.computing(setting.need("flops"))
     if parts:
         return parts
-    if re.search(r"weight|parameter|load|read", words) and "cache" not in words:
-        return [("reading", machine.reading(sizes.weights_of(setting)))]
-    if "cache" in words and not re.search(r"step|token", words):
-        return [("reading", machine.reading(sizes.cache_of(setting, token=False)))]
-    if re.search(r"prefill|forward|prompt|first token|comput", words) or (phase in ("prefill", "forward")):
-        return [("computing", machine.computing(_prefill(setting)))]
-    if words and not sizes.decodes(setting) and not re.search(r"step|token|latency|infer", words):
-        raise CannotSolve("not_understood", found=f"the time of {setting.asked.object}")
-    return _step_parts(setting, machine)
+    refuse(kind == "given", "missing", needs="the operations or the bytes")
+    if kind in ("weights", "cache"):
+        return machine.reading(sizes.weights_of(setting) if kind == "weights" else sizes.cache_of(setting, token=False))
+    return machine.computing(_prefill(setting)) if kind == "prefill" else _step_parts(setting, machine)
 
 
 def _prefill(setting: Setting) -> Any:
     """Operations of a forward pass over the length and batch: counted, or 2 for each parameter and token."""
     length = setting.need("length", "tokens_count")
-    if sizes.by_parameters(setting) and not setting.is_named:
+    if sizes.by_parameters(setting) and setting.preset is None:
         return 2 * sizes.parameters_of(setting, active=True) * length * setting.one("batch")
     return total(sizes.counted_flops(setting, "model", 1, 2)[0])
 
@@ -180,14 +172,14 @@ def _joined(setting: Setting, parts: Lines) -> tuple[Any, Lines, Derivation | No
     """Several times as one: the longest, or their sum where the text says that they do not overlap."""
     if len(parts) == 1:
         return parts[0][1], [], None
-    found = _numbers(setting, *(each for _, each in parts))
+    found = numbers(setting, *(each for _, each in parts))
     before = Derivation.of(*(steps(setting, name, each) for name, each in parts))
-    longest = parts[found.index(max(found))][1]
-    if setting.exercise.convention("overlap") == "sum":
+    longest, overlap = parts[found.index(max(found))][1], setting.exercise.convention("overlap")
+    if overlap == "sum":
         return total(parts), [("reading and computing at the same time", longest)], before
-    if setting.exercise.convention("overlap") is None:
+    if overlap is None:
         setting.assume("whether reading and computing overlap", "the longer of the two")
-    return longest, [("one after the other", total(parts))], before
+    return longest, [("reading and computing one after the other", total(parts))], before
 
 
 @solver("time")
@@ -202,21 +194,21 @@ def time(exercise: Exercise, asked: Asked) -> Answer:
 def throughput(exercise: Exercise, asked: Asked) -> Answer:
     """Tokens a second, or a minute, an hour or a day where that is asked."""
     setting = Setting(exercise, asked.model_copy(update={"unit": ""}))
-    machine, phase, before = Machine.of(setting), exercise.structure.phase, None
+    machine, kind, before = Machine.of(setting), _phase(setting), None
     if setting.has("seconds"):
-        tokens = setting.need("tokens_count", "training_tokens") if not setting.has("batch") else setting.one("batch")
-        found = (setting.size("tokens_count") or tokens) / setting.need("seconds")
-    elif phase in ("training", "prefill") or re.search("train|prefill|prompt", setting.words):
-        each = (6 if phase == "training" or "train" in setting.words else 2) * sizes.parameters_of(setting, active=True)
-        found = machine.need("rate") * machine.chips * machine.utilisation / each
-    else:
+        found = setting.need("tokens_count", "batch", "training_tokens") / setting.need("seconds")
+    elif kind == "step":
         step, _, before = _joined(setting, _step_parts(setting, machine))
         found = setting.one("batch") / step
+    else:
+        machine = machine.training() if kind == "training" else machine
+        each = (6 if kind == "training" else 2) * sizes.parameters_of(setting, active=True)
+        found = machine.need("rate") * machine.chips * machine.utilisation / each
     per = re.search(r"(?:/|per |a )(minute|hour|day|min|h)\b", f"{asked.unit} {setting.words}")
-    found = Polynomial.of(found) * ({"m": 60, "h": 3600, "d": 86400}[per[1][0]] if per else 1)
+    found, unit = found * ({"m": 60, "h": 3600, "d": 86400}[per[1][0]] if per else 1), per[1] if per else "s"
     result = answer(setting, found, f"tokens a {per[1] if per else 'second'}", before=before)
-    text = f"{result.text} tokens/s" if not per and result.form == "number" else result.text
-    return replace(result, unit=f"tokens/{per[1] if per else 's'}", text=text)
+    text = f"{result.text} tokens/{unit}" if result.form == "number" else result.text
+    return replace(result, unit=f"tokens/{unit}", text=text)
 
 
 def _whole(setting: Setting, formula: Any, title: str, rounding: Callable[[Any], int]) -> Answer:
@@ -230,52 +222,52 @@ def _whole(setting: Setting, formula: Any, title: str, rounding: Callable[[Any],
     return replace(result, text=str(count), value=count, derivation=worked)
 
 
+def _left(setting: Setting, spare: Any) -> Any:
+    """Memory that is left; refused where it is less than none."""
+    left = evaluated(setting, spare)
+    refuse(
+        not isinstance(left, Polynomial) and left < 0, "misfit", what="the model", why="it is larger than the memory"
+    )
+    return spare
+
+
 @solver("fits")
 def fits(exercise: Exercise, asked: Asked) -> Answer:
     """The largest batch, context or model that fits, or whether something does."""
     setting = Setting(exercise, asked)
-    machine, words = Machine.of(setting), setting.words
-    if re.search(r"parameter|largest model|model size|how large", words):
+    machine, kind = Machine.of(setting), setting.kind()
+    if kind == "whether":
+        needed = _held(setting)
+        wanted, there = numbers(setting, needed, machine.memory)
+        worked = Derivation.of(steps(setting, "needed", needed), steps(setting, "memory", machine.memory))
+        said = "yes" if wanted <= there else "no"
+        return Answer(said, bool(wanted <= there), "words", assumed=tuple(setting.assumed), derivation=worked)
+    if kind == "parameters":
         return _whole(setting, machine.memory / setting.bytes_of("weights"), "parameters that fit", floor)
-    if re.search(r"batch|request|sequences|user|concurren", words):
-        wanted, by = "batch", setting.size("length") if setting.has("length") else setting.size("keys_length")
-        if by is None:
-            raise CannotSolve("missing", needs="the length of the context")
+    if kind == "batch":
+        by = setting.size("length") if setting.has("length") else setting.size("keys_length")
+        refuse(by is None, "missing", needs="the length of the context")
         setting.note("a batch counts sequences, each with the whole context in the cache")
-    elif re.search(r"context|length|token|sequence", words):
-        wanted, by = "context", setting.one("batch")
+    else:
+        by = setting.one("batch")
         if not setting.has("batch"):
             setting.assume("the batch", "one sequence")
-    else:
-        return _whether(setting, machine)
-    spare = machine.memory - sizes.weights_of(setting)
-    if not isinstance(left := evaluated(setting, spare), Polynomial) and left < 0:
-        raise CannotSolve("misfit", what="the model", why="its weights alone are larger than the memory")
-    left_over = Polynomial.of(setting.short("bytes", spare))
-    return _whole(setting, left_over / (sizes.cache_of(setting, token=True) * by), f"largest {wanted}", floor)
-
-
-def _whether(setting: Setting, machine: Machine) -> Answer:
-    needed = _held(setting)
-    wanted, there = _numbers(setting, needed, machine.memory)
-    worked = Derivation.of(steps(setting, "needed", needed), steps(setting, "memory", machine.memory))
-    said = "yes" if wanted <= there else "no"
-    return Answer(said, bool(wanted <= there), "words", assumed=tuple(setting.assumed), derivation=worked)
+    spare = setting.short("bytes", _left(setting, machine.memory - sizes.weights_of(setting)))
+    return _whole(setting, spare / (sizes.cache_of(setting, token=True) * by), f"largest {kind}", floor)
 
 
 @solver("chips_needed")
 def chips_needed(exercise: Exercise, asked: Asked) -> Answer:
     """The smallest number of chips whose memory holds weights, caches or training."""
     setting = Setting(exercise, asked)
-    if re.search("train|optimi", setting.words):
-        size = total(sizes.training_lines(setting)[0])
-    elif re.search(r"weight|parameter|model", setting.words) and not setting.has("bytes"):
-        size = sizes.weights_of(setting)
+    kind = setting.kind()
+    if kind == "training":
+        size = total(sizes.training_lines(setting))
     else:
-        size = _held(setting)
+        size = sizes.weights_of(setting) if kind == "weights" and not setting.has("bytes") else _held(setting)
     result = _whole(setting, setting.short("bytes", size) / Machine.of(setting).need("memory"), "chips", ceil)
     power = 1 << max(result.value - 1, 0).bit_length() if isinstance(result.value, int) else result.value
-    more = [] if power == result.value else [Also(str(power), power, "as a power of two, a usual size of a slice")]
+    more = [] if power == result.value else [Also(str(power), power, "a power of two, a usual size of a slice")]
     return replace(result, also=(*result.also, *more))
 
 
@@ -283,15 +275,15 @@ def chips_needed(exercise: Exercise, asked: Asked) -> Answer:
 def compute_bound_from(exercise: Exercise, asked: Asked) -> Answer:
     """The tokens of a batch, or the intensity, from which computing takes longer than reading weights."""
     setting = Setting(exercise, asked)
-    machine = Machine.of(setting)
+    machine, kind = Machine.of(setting), setting.kind()
     ridge = machine.need("rate") / machine.need("bandwidth")
-    if re.search(r"intensity|ridge|flops? (per|a) byte", setting.words):
+    if kind == "intensity":
         return answer(setting, ridge, "operations for each byte")
     scale = setting.bytes_of("weights") * Polynomial.of(1) / 2
     if setting.has("experts", "active_experts"):
         scale = scale * setting.need("experts") / setting.need("active_experts")
     also: Lines = []
-    if machine.preset is not None and machine._rate_format() in ("int8", "fp8") and exercise.given("rate") is None:
+    if machine.preset is not None and machine.rate_format in ("int8", "fp8") and exercise.given("rate") is None:
         slow = Fraction(machine.preset.rate("bfloat16")) / machine.need("bandwidth")
         also = [("with 8-bit weights multiplied in 16 bits", slow * scale)]
     return answer(setting, ridge * scale, "tokens in a batch", "2 operations for each weight and token", also=also)
@@ -303,11 +295,9 @@ def crossing(exercise: Exercise, asked: Asked) -> Answer:
     setting = Setting(exercise, asked)
     sides = re.split(r"=| and | equals? | vs\.? | versus ", asked.object)
     refuse(len(sides) != 2, "not_understood", found=f"the two terms of {asked.object!r}")
-    left, right = (Polynomial.of(_side(setting, side.strip())) for side in sides)
+    left, right = (setting.settled(_side(setting, side.strip())) for side in sides)
     difference, kept = left - right, set(setting.known) | set(asked.in_terms_of)
-    usual = [
-        setting.names[role] for role in ("length", "keys_length", "tokens_count", "batch") if role in setting.names
-    ]
+    usual = [setting.names.get(role) for role in ("length", "keys_length", "tokens_count", "batch")]
     for name in dict.fromkeys([*usual, "n", "N", "T", "S", "s", "B", "b", *sorted(difference.free_symbols)]):
         if name in difference.free_symbols - kept and (found := _solved(difference, name)) is not None:
             return answer(setting, found, name, f"{left} = {right}, divided by what both have")
@@ -316,19 +306,16 @@ def crossing(exercise: Exercise, asked: Asked) -> Answer:
 
 def _side(setting: Setting, text: str) -> Any:
     """A term of a crossing: a part of a layer, the cache or the weights, or a formula."""
-    words = text.lower()
-    if not re.search(r"[a-z]{4}", words):
+    if not re.search(r"[a-z]{4}", text.lower()):
         return setting.expression(text, "the term")
     if not setting.has("length"):
         setting.named("length")
-    if "cache" in words:
+    if "cache" in text.lower():
         return sizes.cache_of(setting, token=True) * setting.need("length") * setting.one("batch")
-    if "weights" in words:
+    if "weights" in text.lower():
         return sizes.weights_of(setting)
-    part = sizes.part_of(text, sizes.OPERATIONS)
-    return total(
-        sizes.work(setting, sizes.sized_model(setting, part), part, bool(sizes.is_causal(setting.exercise)))[0]
-    )
+    part = sizes.part_of(text, "operations")
+    return total(sizes.work(setting, part, bool(sizes.is_causal(setting.exercise)))[0])
 
 
 def _solved(difference: Polynomial, name: str) -> Polynomial | None:
@@ -346,11 +333,11 @@ def _solved(difference: Polynomial, name: str) -> Polynomial | None:
 def utilisation(exercise: Exercise, asked: Asked) -> Answer:
     """Operations achieved a second over the machine's rate."""
     setting = Setting(exercise, asked)
-    machine = Machine.of(setting)
+    machine, kind = Machine.of(setting), setting.kind()
     if setting.has("flops") or setting.has("training_tokens"):
         made = sizes.training_work(setting)[0]
     else:
-        training = exercise.structure.phase in (None, "training") and not re.search("infer|decod|serv", setting.words)
+        training = kind == "training" and exercise.structure.phase in (None, "training")
         made = (6 if training else 2) * sizes.parameters_of(setting, active=True) * setting.need("tokens_count")
         setting.note("6 operations for each parameter and token" if training else "2 operations for each parameter")
     return answer(setting, made / (setting.need("seconds") * machine.need("rate") * machine.chips), "utilisation")
@@ -360,8 +347,7 @@ def utilisation(exercise: Exercise, asked: Asked) -> Answer:
 def free_memory(exercise: Exercise, asked: Asked) -> Answer:
     """Memory left on each chip when weights, and caches where their length is given, are divided evenly."""
     setting = Setting(exercise, asked)
+    setting.kind()
     machine = Machine.of(setting)
-    found = machine.need("memory") - setting.short("bytes", _held(setting)) / machine.chips
-    if not isinstance(left := evaluated(setting, found), Polynomial) and left < 0:
-        raise CannotSolve("misfit", what="the model", why="it is larger than the memory")
-    return answer(setting, found, "memory left on each chip", dimension="B")
+    spare = machine.need("memory") - setting.short("bytes", _held(setting)) / machine.chips
+    return answer(setting, _left(setting, spare), "memory left on each chip", dimension="B")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields, replace
 from fractions import Fraction
+from math import prod
 from typing import Any
 
 from ...cost.architecture import Model
@@ -14,109 +15,76 @@ from ...cost.polynomial import Polynomial
 from ..findings import CannotSolve, refuse
 from ..record import Asked, Exercise
 from ..solving import Answer, solver
-from .architecture import DATA, Lines, Setting, answer, evaluated, model_of, rule, total
+from ..units import element_bytes
+from .architecture import DATA, FIELDS, Lines, Setting, answer, evaluated, model_of, numbers, rule, total, written
 
-OPERATIONS: dict[str, list[str]] = DATA["operations"]
-_ONE_LAYER = re.compile(r"\b(per|one|a|each|single|every) (?:\w+[- ])?(layer|block)|^(?:\w+[- ])*(layer|block)$")
-_WITH_NETWORK = ("model", "active", "layer", "feed-forward", "experts")
-
-
-def part_of(words: str, known: dict[str, Any]) -> str:
-    """The part of a model that words name."""
-    plain = re.sub(r"^(the|an|of the|of) |[\^{}()$\\]|\bt\b", "", words.strip().lower().replace("_{", "_")).strip()
-    for name, pattern in DATA["parts"].items():
-        if (name in known or name == "refused") and re.search(pattern, plain):
-            if name == "refused":
-                break
-            return name
-    raise CannotSolve("not_understood", found=words)
+WHOLE = ("model", "active")
+_STATED = "the rule that the exercise gives"
+_PHASES = {
+    "training": (3, "forward and backward, 3 times the forward pass"),
+    "backward": (2, "the backward pass takes twice the forward pass"),
+    "forward": (1, ""),
+}
 
 
-def one_layer(setting: Setting) -> bool:
-    return bool(_ONE_LAYER.search(setting.words)) and not re.search(r"\ball\b|layers", setting.words)
-
-
-def one_token(setting: Setting) -> bool:
-    return bool(re.search(r"\btoken\b", setting.words))
-
-
-def sized_model(setting: Setting, part: str, *needed: str) -> Model:
-    """The model with what a part needs; one layer of it where the question asks for one."""
-    wanted = ["width", *(["ff_width"] if part in _WITH_NETWORK else []), *needed]
-    if part in ("model", "active") and setting.has("vocabulary"):
-        wanted.append("layers")
-    model = model_of(setting, *wanted)
-    if part == "layer" or one_layer(setting):
-        return replace(model, layers=1, window_layers=None if model.window else 0, dense_layers=0, final_norm=False)
-    if part in ("model", "active") and not setting.has("layers") and not setting.is_named:
-        setting.assume("the number of layers", "one")
-    return model
+def part_of(words: str, table: str) -> str:
+    """The part of a model that words name, of those that a table has."""
+    plain = re.sub(DATA["marks"]["with_router"], "", words.strip().lower().replace("_{", "_"))
+    plain = re.sub(r"^(the|an|of the|of) |[\^{}()$\\]|\bt\b", "", plain).strip()
+    found = [name for name, pattern in DATA["parts"].items() if re.search(pattern, plain)]
+    known = [name for name in found if name in DATA[table]]
+    refuse(not known or "refused" in found, "not_understood", found=words)
+    return known[0]
 
 
 # --- parameters ---
 
 
-def parameter_lines(setting: Setting, model: Model, part: str) -> Lines:
+def counts_router(setting: Setting) -> bool:
+    """Whether the question, or a given, says that experts have a router."""
+    said = (f"{each.symbol} {each.value} {each.of}" for each in setting.exercise.of_role("claim", "other"))
+    return setting.preset is not None or setting.says("with_router") or any("router" in each.lower() for each in said)
+
+
+def parameter_lines(setting: Setting, model: Model, part: str, router: bool) -> Lines:
     """The parameters of a part of the model, by line. What the text does not list is left out: a router, embeddings."""
     found: Lines = []
+    embedded = part not in WHOLE or setting.has("vocabulary") or setting.preset is not None
     for name, count in model.parameter_lines:
-        chosen = "norm" in name if part == "norms" else name.startswith(tuple(DATA["parameters"][part]))
-        if "norm" in name and part not in ("norms", "model", "active", "layer"):
-            chosen = False
-        if name.endswith("router") and part != "router" and not setting.is_named:
-            chosen = False
-        if name.startswith(("embedding: tokens", "logits")) and not setting.has("vocabulary") and not setting.is_named:
-            chosen = False
+        chosen = ("norms" if "norm" in name else name).startswith(tuple(DATA["parameters"][part]))
+        if name.endswith("router"):
+            chosen = part == "router" or (router and (chosen or part == "experts"))
         if part == "active" and "experts" in name:
             name, count = name.replace("experts", "active experts"), count * model.experts_active / model.experts
-        if chosen:
+        if chosen and (embedded or not name.startswith(("embedding: tokens", "logits"))):
             found.append((name, count))
     return found
 
 
-def _other_parameters(setting: Setting, model: Model, part: str) -> Lines:
-    """The parameters under other usual conventions that the text does not settle."""
-    structure, named, whole_model = setting.exercise.structure, setting.is_named, part in ("model", "active")
-    others: list[tuple[bool, str, dict[str, Any]]] = [
-        (structure.biases is None, "with biases", {"qkv_bias": True, "out_bias": True, "ff_bias": True}),
-        (structure.norm is None and (whole_model or part == "layer"),
-         "with two layer norms a layer and a final one" if whole_model else "with two layer norms",
-         {"norm": "layer", "norms_per_layer": 2, "final_norm": whole_model}),
-        (structure.gated is None and part in _WITH_NETWORK, "with a gated network, three matrices", {"gated": True}),
-        (structure.tied is None and whole_model, "with the output matrix tied to the embedding", {"tied": True}),
-    ]  # fmt: skip
-    if named:
-        others = [(structure.norm is None and whole_model, "without norms", {"norm": "none"})]
-    found = [(name, total(parameter_lines(setting, replace(model, **changes), part)))
-             for applies, name, changes in others if applies]  # fmt: skip
-    lines = parameter_lines(setting, model, part)
-    if model.experts and (whole_model or part == "layer") and not named:
-        found.append(
-            ("with a router of width times experts", total(lines) + model.layers * model.experts * model.d_model)
-        )
-    if part == "embeddings" and structure.tied is None and model.kind != "encoder":
-        found.append(("with an output matrix apart", total(lines) + model.vocabulary * model.d_model))
-    if part == "model" and setting.has("vocabulary"):
-        found.append(
-            ("without embeddings", total([each for each in lines if not each[0].startswith(("embed", "logits"))]))
-        )
-    if not whole_model and model.layers != 1 and part not in ("embeddings", "unembedding"):
-        found.append(("one layer", total(lines) / model.layers))
-    return found
-
-
-def _assume_conventions(setting: Setting, part: str) -> None:
-    structure, whole_model = setting.exercise.structure, part in ("model", "active")
-    if setting.is_named:
-        return
-    if structure.gated is None and part in _WITH_NETWORK:
-        setting.assume("whether the feed-forward network is gated", "two matrices, not gated,")
-    if structure.biases is None:
-        setting.assume("whether there are biases", "none")
-    if whole_model and not setting.has("vocabulary"):
+def _other_parameters(setting: Setting, model: Model, part: str, lines: Lines, router: bool) -> Lines:
+    """The parameters under other usual conventions that the text does not settle; what is taken is noted."""
+    structure, named, found, others = setting.exercise.structure, setting.preset is not None, total(lines), []
+    for row in DATA["conventions"]:
+        if getattr(structure, row["field"]) is None and named == row.get("named", False):
+            final = {"final_norm": part in WHOLE} if row["field"] == "norm" else {}
+            changed = replace(model, **row["changes"], **final)
+            others.append((row, total(parameter_lines(setting, changed, part, router))))
+    with_router = {"also": "with a router of width times experts", "convention": "whether experts have a router"}
+    others.append(({**with_router, "value": "none"}, total(parameter_lines(setting, model, part, True))))
+    for row, other in others:
+        if other != found and "value" in row:
+            setting.assume(row["convention"], row["value"])
+    also: Lines = [(row["also"], other) for row, other in others]
+    if part in WHOLE and not setting.has("vocabulary") and not named:
         setting.assume("the vocabulary", "no embedding")
-    elif whole_model and structure.tied is None:
-        setting.assume("whether the output matrix is the embedding", "a matrix apart")
+    if part == "embeddings" and structure.tied is None and model.kind != "encoder":
+        also.append(("with an output matrix apart", found + model.vocabulary * model.d_model))
+    if part == "model":
+        inner = [line for line in lines if not line[0].startswith(("embed", "logits"))]
+        also.append(("without embeddings", total(inner)))
+    elif part not in (*WHOLE, "embeddings", "unembedding"):
+        also.append(("in one layer", found / model.layers))
+    return also
 
 
 def parameters_of(setting: Setting, *, active: bool = False) -> Any:
@@ -129,9 +97,11 @@ def parameters_of(setting: Setting, *, active: bool = False) -> Any:
         return setting.need("parameters")
     if (stated := rule(setting, "N", "P", "params", "parameters", "N_params")) is not None:
         return stated
-    _assume_conventions(setting, "model")
-    model = sized_model(setting, "model", *([] if setting.is_named else ["layers"]))
-    return total(parameter_lines(setting, model, "active" if active and model.experts else "model"))
+    model = model_of(setting, "weights")
+    part, router = "active" if active and model.experts else "model", counts_router(setting)
+    lines = parameter_lines(setting, model, part, router)
+    _other_parameters(setting, model, part, lines, router)
+    return total(lines)
 
 
 @solver("parameters")
@@ -139,20 +109,20 @@ def parameters(exercise: Exercise, asked: Asked) -> Answer:
     """Parameters of a model or of a part, by line."""
     setting = Setting(exercise, asked)
     if (stated := rule(setting, "N", "P", "params", "parameters", "N_params")) is not None:
-        return answer(setting, stated, "parameters", "the rule that the exercise gives")
+        return answer(setting, stated, "parameters", _STATED)
     if setting.has("in_features", "out_features"):
         return _linear_parameters(setting)
-    part = part_of(asked.object, DATA["parameters"])
-    extra = {"embeddings": ["vocabulary"], "unembedding": ["vocabulary"], "experts": ["experts"], "router": ["experts"]}
-    model = sized_model(setting, part, *extra.get(part, ["active_experts"] if part == "active" else []))
-    _assume_conventions(setting, part)
-    lines = parameter_lines(setting, model, part)
-    refuse(not lines, "missing", needs=f"the sizes of {asked.object}")
-    also = _other_parameters(setting, model, part)
+    part = part_of(setting.words, "parameters")
+    model, router = model_of(setting, part), counts_router(setting)
+    refuse(part in ("active", "experts", "router") and not model.experts, "missing", needs="the number of experts")
+    lines = parameter_lines(setting, model, part, router)
+    refuse(not total(lines), "missing", needs="the kind of norm" if part == "norms" else f"the sizes of {asked.object}")
+    also = _other_parameters(setting, model, part, lines, router)
     return answer(setting, total(lines), f"parameters of the {part}", lines=lines, also=also)
 
 
 def _linear_parameters(setting: Setting) -> Answer:
+    setting.kind("linear")
     out, biased = setting.need("out_features"), setting.exercise.structure.biases
     lines: Lines = [("matrix", setting.one("experts") * setting.need("in_features") * out)]
     biases = setting.one("experts") * out
@@ -166,14 +136,6 @@ def _linear_parameters(setting: Setting) -> Answer:
 # --- operations ---
 
 
-def _phase(setting: Setting) -> tuple[int, str]:
-    said = [name for name in ("training", "backward", "forward") if name in setting.words]
-    phase = said[0] if said else setting.exercise.structure.phase
-    if phase == "training":
-        return 3, "forward and backward, 3 times the forward pass"
-    return (2, "the backward pass takes twice the forward pass") if phase == "backward" else (1, "")
-
-
 def is_causal(exercise: Exercise) -> bool | None:
     """Whether pairs are causal; None where nothing is said."""
     if exercise.convention("pairs") is not None:
@@ -182,62 +144,53 @@ def is_causal(exercise: Exercise) -> bool | None:
 
 
 def decodes(setting: Setting) -> bool:
-    return setting.exercise.structure.phase == "decode" or bool(re.search(r"decod|generat", setting.words))
+    return setting.exercise.structure.phase == "decode" or setting.says("decodes")
 
 
-def work(setting: Setting, model: Model, part: str, causal: bool) -> tuple[Lines, Lines]:
+def work(setting: Setting, part: str, causal: bool) -> tuple[Lines, Lines]:
     """Matrix products, and other operations, of one forward pass of a part, by line."""
     batch, length, keys = setting.one("batch"), setting.size("length"), setting.size("keys_length")
-    step = decodes(setting)
+    model, step, named = model_of(setting, part), decodes(setting), setting.preset is not None
     context = keys if step and keys is not None else length
+    made: tuple[Lines, Lines] = ([], [])
     if setting.exercise.structure.source == "cross" or (keys is not None and not step):
-        return _cross_work(setting, model, part)
-    if context is None:
-        refuse(part in ("scores", "weighted", "attention"), "missing", needs="the length")
-        if part in ("model", "layer", "active", "attention layer"):
-            setting.assume("the length", "the products with weights alone, without scores,")
-    if model.latent is not None and not step and part not in ("feed-forward", "unembedding", "router", "experts"):
-        raise CannotSolve("unsettled", convention="whether latent vectors are expanded to keys and values")
-    new: Any = setting.one("tokens_count") if context is None else context
-    sizes = (batch, 1, 0 if context is None else context - 1) if step else (batch, new, 0)
-    if model.window is not None:
-        setting.assume("which pairs are counted", "causal ones within the window")
-        model, sizes, causal = _in_numbers(setting, model), tuple(evaluated(setting, each) for each in sizes), True
-        if any(isinstance(each, Polynomial) for each in sizes):
-            raise CannotSolve("missing", needs="numbers for all sizes of a model with windows")
-    found: tuple[Lines, Lines] = ([], [])
-    for line in model_cost(model, *sizes, weights=2, cache=2, item=2, causal=causal or step).lines:
+        refuse(part not in ("scores", "weighted", "attention", "attention layer", "projections"), "not_understood",
+               found=f"{setting.asked.object} of cross-attention")  # fmt: skip
+        sizes = (batch, setting.need("length"), setting.need("keys_length"))
+        ledger = layer(*sizes, model.d_model, model.heads, model.kv_heads, head_width=model.head_width)
+        lines = []
+        for line in ledger.lines:
+            kind = "projections" if "projection" in line.name else "scores"
+            name = f"{kind}: {'queries by keys' if line.name == 'scores' else line.name}"
+            lines.append(replace(line, name=name).times(model.layers))
+    else:
+        if context is None:
+            refuse(part in ("scores", "weighted", "attention"), "missing", needs="the length")
+            if part in (*WHOLE, "layer", "attention layer"):
+                setting.assume("the length", "the products with weights alone, without scores,")
+        if model.latent is not None and not step and part not in ("feed-forward", "unembedding", "router", "experts"):
+            raise CannotSolve("unsettled", convention="whether latent vectors are expanded to keys and values")
+        new: Any = setting.one("tokens_count") if context is None else context
+        sizes = (batch, 1, 0 if context is None else context - 1) if step else (batch, new, 0)
+        if model.window is not None:
+            setting.assume("which pairs are counted", "causal ones within the window")
+            model, sizes, causal = in_numbers(setting, model), tuple(numbers(setting, *sizes)), True
+        lines = model_cost(model, *sizes, weights=2, cache=2, item=2, causal=causal or step).lines
+    for line in lines:
         left_out = line.name.startswith("scores") and context is None
-        left_out |= line.name.endswith("router") and part != "router" and not setting.is_named
-        left_out |= line.name.startswith("logits") and not setting.has("vocabulary") and not setting.is_named
-        if line.name.startswith(tuple(OPERATIONS[part])) and not left_out:
-            found[0 if line.product else 1].append((line.name, line.flops))
-    return found
+        left_out |= line.name.endswith("router") and part != "router" and not named and not counts_router(setting)
+        left_out |= line.name.startswith("logits") and part in WHOLE and not setting.has("vocabulary") and not named
+        if line.name.startswith(tuple(DATA["operations"][part])) and not left_out:
+            made[0 if line.product else 1].append((line.name, line.flops))
+    return made
 
 
-def _in_numbers(setting: Setting, model: Model) -> Model:
+def in_numbers(setting: Setting, model: Model) -> Model:
     """A model with windows in numbers: which windows are full cannot be seen in formulas."""
-    changed = {}
-    for each in fields(model):
-        if isinstance(value := getattr(model, each.name), Polynomial):
-            changed[each.name] = value.substituted(setting.values)
-    if any(isinstance(value, Polynomial) for value in changed.values()):
-        raise CannotSolve("missing", needs="numbers for all sizes of a model with windows")
-    return replace(model, **changed)
-
-
-def _cross_work(setting: Setting, model: Model, part: str) -> tuple[Lines, Lines]:
-    if part not in ("scores", "weighted", "attention", "attention layer", "projections"):
-        raise CannotSolve("not_understood", found=f"{setting.asked.object} of cross-attention")
-    sizes = (setting.one("batch"), setting.need("length"), setting.need("keys_length"))
-    ledger = layer(*sizes, model.d_model, model.heads, model.kv_heads, head_width=model.head_width)
-    found: tuple[Lines, Lines] = ([], [])
-    for line in ledger.lines:
-        name = "queries by keys" if line.name == "scores" else line.name
-        name = f"projections: {name}" if "projection" in name else f"scores: {name}"
-        if name.startswith(tuple(OPERATIONS[part])):
-            found[0 if line.product else 1].append((name, model.layers * line.flops))
-    return found
+    each = {each.name: getattr(model, each.name) for each in fields(model)}
+    known = {name: value.substituted(setting.values) for name, value in each.items() if isinstance(value, Polynomial)}
+    refuse(isinstance(known.get("window"), Polynomial), "missing", needs="a number for the width of the window")
+    return replace(model, **known)
 
 
 def by_parameters(setting: Setting) -> bool:
@@ -246,9 +199,11 @@ def by_parameters(setting: Setting) -> bool:
     return counted and not setting.has("layers") and not setting.has("width")
 
 
-def _tokens(setting: Setting) -> Any:
-    if one_token(setting) or decodes(setting):
-        return setting.one("batch") if decodes(setting) else 1
+def tokens_of(setting: Setting) -> Any:
+    if decodes(setting):
+        return setting.one("batch")
+    if setting.says("one_token"):
+        return Polynomial.of(1)
     for role in ("training_tokens", "tokens_count"):
         if setting.has(role):
             return setting.size(role)
@@ -262,64 +217,59 @@ def flops(exercise: Exercise, asked: Asked) -> Answer:
     """Operations of a part, or of the model."""
     setting = Setting(exercise, asked)
     if (stated := rule(setting, "C", "F", "flops", "C_forward")) is not None:
-        return answer(setting, stated, "operations", "the rule that the exercise gives", dimension="FLOP")
-    times, reason = _phase(setting)
+        return answer(setting, stated, "operations", _STATED, dimension="FLOP")
+    said = [name for name in _PHASES if name in setting.words]
+    times, reason = _PHASES.get(said[0] if said else exercise.structure.phase or "", (1, ""))
     mac = int(exercise.convention("flops_per_mac", 2))
+    lines: Lines = []
     if by_parameters(setting):
-        found = times * mac * parameters_of(setting, active=True) * _tokens(setting)
-        reason = reason or "each parameter is multiplied and added once for every token"
+        setting.kind("by_parameters")
+        lines.append(("operations", times * mac * parameters_of(setting, active=True) * tokens_of(setting)))
+        also, reason = [], reason or "each parameter is multiplied and added once for every token"
     elif setting.has("in_features", "out_features"):
-        sides = setting.need("in_features") * setting.need("out_features")
-        found = times * mac * _tokens(setting) * sides * setting.one("active_experts")
+        setting.kind("linear")
+        sides = setting.need("in_features") * setting.need("out_features") * setting.one("active_experts")
+        lines, also = [("operations", times * mac * tokens_of(setting) * sides)], []
     else:
-        part = part_of(asked.object, OPERATIONS)
-        lines, also = counted_flops(setting, part, times, mac)
-        title = f"operations of the {part}"
-        return answer(setting, total(lines), title, reason, lines=lines, also=also, dimension="FLOP")
-    return answer(setting, found, "operations", reason, dimension="FLOP", also=_macs(setting, found))
+        lines, also = counted_flops(setting, part_of(setting.words, "operations"), times, mac)
+    if not exercise.said("flops_per_mac"):
+        also = [("with a multiply-add as one operation", total(lines) / 2), *also]
+    return answer(setting, total(lines), "operations", reason, lines=lines, also=also, dimension="FLOP")
 
 
 def counted_flops(setting: Setting, part: str, times: int, mac: int) -> tuple[Lines, Lines]:
     """Operations of a part by line, and their totals under other conventions."""
     exercise, causal = setting.exercise, is_causal(setting.exercise)
-    model = sized_model(setting, part)
     # A token of a pass takes an equal share.
-    shared = one_token(setting) and setting.has("length") and not decodes(setting)
+    shared = setting.says("one_token") and setting.has("length") and not decodes(setting)
     tokens = setting.need("length") * setting.one("batch") if shared else 1
     counts_others = bool(exercise.convention("exp_counts", False))
 
-    def scaled(made: tuple[Lines, Lines], others: bool) -> Lines:
-        products = [(name, Polynomial.of(count) * Fraction(times * mac, 2) / tokens) for name, count in made[0]]
-        rest = [(name, Polynomial.of(count) * times / tokens) for name, count in made[1]] if others else []
-        return products + rest
+    def count(part: str, causal: bool, others: bool) -> Lines:
+        products, rest = work(setting, part, causal)
+        scaled = [(name, Polynomial.of(made) * Fraction(times * mac, 2) / tokens) for name, made in products]
+        return scaled + [(name, Polynomial.of(made) * times / tokens) for name, made in rest if others]
 
-    made = work(setting, model, part, bool(causal))
-    lines = scaled(made, counts_others)
-    also = _macs(setting, total(lines))
-    paired = any(name.startswith("scores") for name, _ in lines) and not decodes(setting) and model.window is None
-    if paired and exercise.structure.source != "cross" and not setting.has("keys_length"):
+    lines, also = count(part, bool(causal), counts_others), []
+    paired = any(name.startswith("scores") for name, _ in lines) and not decodes(setting)
+    if paired and not setting.has("window") and exercise.structure.source != "cross" and not setting.has("keys_length"):
         if causal is None:
             setting.assume("which pairs are counted", "all pairs of tokens")
-        other = total(scaled(work(setting, model, part, not causal), counts_others))
-        also.append(("counting all pairs" if causal else "counting causal pairs only", other))
+        other = total(count(part, not causal, counts_others))
+        also.append(("all pairs counted" if causal else "causal pairs alone", other))
     if not exercise.said("exp_counts") and part in ("attention", "attention layer"):
-        also.append(("with scaling, softmax and division", total(scaled(made, True))))
+        also.append(("with scaling, softmax and division", total(count(part, bool(causal), True))))
     if part == "attention":
         setting.assume("whether attention has its projections", "scores and weighted values alone")
-        layered = work(setting, model, "attention layer", bool(causal))
-        also.append(("with the four projections", total(scaled(layered, counts_others))))
+        also.append(("with the four projections", total(count("attention layer", bool(causal), counts_others))))
     return lines, also
-
-
-def _macs(setting: Setting, found: Any) -> Lines:
-    said = setting.exercise.said("flops_per_mac")
-    return [] if said else [("with a multiply-add as one operation", Polynomial.of(found) / 2)]
 
 
 @solver("training_flops")
 def training_flops(exercise: Exercise, asked: Asked) -> Answer:
     """Operations of training: a rule of the text, or 6 N D."""
     setting = Setting(exercise, asked)
+    setting.kind()
     found, reason = training_work(setting)
     return answer(setting, found, "operations of training", reason, dimension="FLOP")
 
@@ -331,7 +281,7 @@ def training_work(setting: Setting) -> tuple[Any, str]:
     if (stated := rule(setting, "C", "F", "flops", "C_train")) is not None:
         if "N" in stated.free_symbols - set(setting.names.values()):
             setting.values["N"] = evaluated(setting, parameters_of(setting, active=True))
-        return stated, "the rule that the exercise gives"
+        return stated, _STATED
     tokens = setting.need("training_tokens", "tokens_count")
     return 6 * parameters_of(setting, active=True) * tokens, "2 N for a token forward, and 4 N backward"
 
@@ -340,27 +290,30 @@ def training_work(setting: Setting) -> tuple[Any, str]:
 def multiplications(exercise: Exercise, asked: Asked) -> Answer:
     """Multiplications, or additions, of matrix products."""
     setting = Setting(exercise, asked)
-    adds = "addition" in setting.words
+    adds, causal, also = setting.says("additions"), is_causal(exercise), []
+    title = "additions" if adds else "multiplications"
     if setting.has("in_features", "out_features"):
+        setting.kind("linear")
         wide = setting.need("in_features") - (1 if adds else 0)
-        return answer(setting, _tokens(setting) * wide * setting.need("out_features"), asked.quantity)
-    part = part_of(re.sub(r"(scalar )?(additions|multiplications)( (of|in|for))?", "", setting.words), OPERATIONS)
-    causal, model = is_causal(exercise), sized_model(setting, part)
+        return answer(setting, tokens_of(setting) * wide * setting.need("out_features"), title)
+    part = part_of(
+        re.sub(DATA["marks"]["additions"] + "|" + DATA["marks"]["multiplications"], "", setting.words), "operations"
+    )
+    model, lines = model_of(setting, part), []
     # A row of so many numbers is added up in one fewer additions.
     inner = {"scores: queries by keys": model.head_width, "projections: output": model.heads * model.value_width,
              "scores: weighted values": setting.size("keys_length") or setting.size("length"),
              "feed-forward: down": model.d_ff}  # fmt: skip
-    lines: Lines = []
-    for name, count in work(setting, model, part, bool(causal))[0]:
+    for name, count in work(setting, part, bool(causal))[0]:
+        refuse(
+            adds and (causal or "experts" in name or "latent" in name), "not_understood", found=f"additions of {name}"
+        )
         made = Polynomial.of(count) / 2
-        if adds and (causal or "experts" in name or "latent" in name):
-            raise CannotSolve("not_understood", found=f"additions of {name}")
         lines.append((name, made - made / inner.get(name, model.d_model) if adds else made))
-    also: Lines = []
     if causal is None and not adds and any(name.startswith("scores") for name, _ in lines) and model.window is None:
         setting.assume("which pairs are counted", "all pairs of tokens")
-        also = [("counting causal pairs only", total(work(setting, model, part, True)[0]) / 2)]
-    return answer(setting, total(lines), "additions" if adds else "multiplications", lines=lines, also=also)
+        also.append(("causal pairs alone", total(work(setting, part, True)[0]) / 2))
+    return answer(setting, total(lines), title, lines=lines, also=also)
 
 
 # --- bytes ---
@@ -368,24 +321,15 @@ def multiplications(exercise: Exercise, asked: Asked) -> Answer:
 
 def cache_of(setting: Setting, *, token: bool) -> Any:
     """Bytes of the key/value cache, for one token or for the length and batch that are given."""
-    model = model_of(setting, *([] if setting.has("latent_width") else ["width"]))
-    heads_alone = setting.has("heads") and not setting.has("kv_heads") and not setting.is_named
-    if heads_alone and model.latent is None and setting.exercise.structure.variant is None:
+    model, size = model_of(setting, "cache"), setting.bytes_of("cache")
+    settled = setting.has("kv_heads") or setting.preset is not None or setting.exercise.structure.variant is not None
+    if setting.has("heads") and model.latent is None and not settled:
         setting.assume("the number of key/value heads", "as many as heads")
-    if one_layer(setting):
-        model = replace(model, layers=1, window_layers=None if model.window else 0)
-    elif not setting.has("layers") and not setting.is_named:
-        refuse(setting.asked.quantity != "cache_bytes", "missing", needs="the number of layers")
-        setting.assume("the number of layers", "one")
-    size = setting.bytes_of("cache")
     if token:
         return Polynomial.of(model.cache_numbers) * size
     length, batch = setting.need("length", "keys_length"), setting.one("batch")
     if model.window is not None:
-        tokens = evaluated(setting, length)
-        if isinstance(tokens, Polynomial):
-            raise CannotSolve("missing", needs="a number for the length, to see which windows are full")
-        return batch * size * _in_numbers(setting, model).cache_bytes(tokens, 1, 1)
+        return batch * size * in_numbers(setting, model).cache_bytes(numbers(setting, length)[0], 1, 1)
     return Polynomial.of(model.cache_numbers) * size * length * batch
 
 
@@ -393,10 +337,11 @@ def cache_of(setting: Setting, *, token: bool) -> Any:
 def cache_bytes(exercise: Exercise, asked: Asked) -> Answer:
     """Bytes of keys and values that are kept."""
     setting = Setting(exercise, asked)
+    setting.kind()
     if (stated := rule(setting, "M", "cache", "M_KV", "KV")) is not None:
-        return answer(setting, stated, "cache", "the rule that the exercise gives", dimension="B")
-    token = one_token(setting)
-    if not token and not setting.has("length") and not setting.has("keys_length") and not setting.has("batch"):
+        return answer(setting, stated, "cache", _STATED, dimension="B")
+    token = setting.says("one_token")
+    if not token and not any(setting.has(role) for role in ("length", "keys_length", "batch")):
         setting.assume("the length", "one token")
         token = True
     found = cache_of(setting, token=token)
@@ -406,83 +351,85 @@ def cache_bytes(exercise: Exercise, asked: Asked) -> Answer:
 
 @solver("weight_bytes")
 def weight_bytes(exercise: Exercise, asked: Asked) -> Answer:
-    """Bytes of the weights in a format."""
+    """Bytes of the weights in a format; where none is said, the usual ones are named and none is taken."""
     setting = Setting(exercise, asked)
+    setting.kind()
+    if setting.format_of("weights") is None:
+        count = parameters_of(setting)
+        figures = {name: written(setting, evaluated(setting, count * element_bytes(name)), "B")[0]
+                   for name in ("fp32", "bf16", "int8")}  # fmt: skip
+        shown = "; ".join(f"{name.replace('bf16', 'fp16 or bf16')}: {text}" for name, text in figures.items())
+        raise CannotSolve("unsettled", convention=f"the number format ({shown})", figures=figures)
     return answer(setting, weights_of(setting), "bytes of the weights", dimension="B")
 
 
 def weights_of(setting: Setting) -> Any:
-    return Polynomial.of(parameters_of(setting)) * setting.bytes_of("weights")
+    """Bytes of the weights; bytes that are given too must agree."""
+    found = Polynomial.of(parameters_of(setting)) * setting.bytes_of("weights")
+    if setting.has("bytes") and setting.format_of("weights") is not None:
+        counted, given = numbers(setting, found, setting.need("bytes"))
+        shown = {name: written(setting, each, "B")[0] for name, each in (("first", given), ("second", counted))}
+        refuse(abs(counted - given) * 100 > given, "contradiction", what="the size of the weights", **shown)
+    return found
 
 
 @solver("tensor_bytes")
 def tensor_bytes(exercise: Exercise, asked: Asked) -> Answer:
-    """Bytes of one tensor."""
+    """Bytes of one tensor: one that is given with its shape, or one of a layer."""
     setting = Setting(exercise, asked)
-    found = _tensor(setting, setting.words.replace("^t", "")) * setting.bytes_of("activations")
-    also = [("in all layers", found * setting.one("layers"))] if re.search("score|attention", setting.words) else []
+    words, size = setting.words.replace("^t", ""), setting.bytes_of("activations")
+    for given in exercise.givens:
+        if given.shape and given.symbol.lower() == words:
+            sides = [
+                side if isinstance(side, int) else setting.expression(str(side), "the shape") for side in given.shape
+            ]
+            return answer(setting, prod(sides, start=Polynomial.of(size)), f"bytes of {asked.object}", dimension="B")
+    name = next((name for name, (pattern, _) in DATA["tensors"].items() if re.search(pattern, words)), "")
+    refuse(not name, "not_understood", found=f"the tensor {asked.object}")
+    found = size * tensor(setting, name)
+    also = [("in all layers", found * setting.one("layers"))] if re.search("score|attention", words) else []
     return answer(setting, found, f"bytes of {asked.object}", also=also, dimension="B")
 
 
-def _tensor(setting: Setting, words: str) -> Polynomial:
-    """The numbers of a tensor: one that is given with its shape, or one of a layer."""
-    for given in setting.exercise.givens:
-        if given.shape and given.symbol.lower() == words:
-            found = Polynomial.of(1)
-            for side in given.shape:
-                found = found * (side if isinstance(side, int) else setting.expression(str(side), "the shape"))
-            return found
-    name = next((name for name, pattern in DATA["tensors"].items() if re.search(pattern, words)), None)
-    if name is None:
-        raise CannotSolve("not_understood", found=f"the tensor {setting.asked.object}")
-    length = setting.need("length", "keys_length")
-    keys = setting.need("keys_length", "length")
-    if name == "scores":
-        if not setting.has("heads"):
-            setting.assume("the number of heads", "one")
-        return setting.one("batch") * setting.one("heads") * length * keys
-    if name == "logits":
-        return setting.one("batch") * length * setting.need("vocabulary")
-    model = model_of(setting, "width", *(["ff_width"] if name == "hidden" else []))
-    wide = {"query": model.heads * model.head_width, "key": model.kv_heads * model.head_width,
-            "hidden": model.d_ff, "activations": model.d_model}[name]  # fmt: skip
-    return setting.one("batch") * (keys if name == "key" else length) * wide
+def tensor(setting: Setting, name: str) -> Polynomial:
+    """The numbers of a tensor of a layer; in a decode step there is one query."""
+    return _product(setting, DATA["tensors"][name][1])
+
+
+def _product(setting: Setting, roles: str) -> Polynomial:
+    model = model_of(setting, "tensor")
+    sizes = {"batch": setting.one("batch"), "keys_length": setting.need("keys_length", "length")}
+    step = setting.asked.quantity != "tensor_bytes" and (decodes(setting) or setting.says("one_query"))
+    sizes["length"] = Polynomial.of(1) if step else setting.need("length", "keys_length")
+    return prod((sizes[role] if role in sizes else getattr(model, FIELDS[role]) for role in roles.split()),
+                start=Polynomial.of(1))  # fmt: skip
 
 
 def moved(setting: Setting) -> tuple[Any, Any, str]:
     """Operations, bytes read and written, and what moves, of the object of the question."""
-    words, step = setting.words, decodes(setting) or "step" in setting.words
     if setting.has("flops", "bytes"):
         return setting.need("flops"), setting.need("bytes"), "what is given"
     if setting.has("in_features", "out_features"):
-        wide, out, tokens = setting.need("in_features"), setting.need("out_features"), Polynomial.of(_tokens(setting))
+        setting.kind("linear")
+        wide, out, tokens = setting.need("in_features"), setting.need("out_features"), tokens_of(setting)
         inputs = setting.bytes_of("activations") * tokens * (wide + out)
         matrix = wide * out * setting.bytes_of("weights")
         return 2 * tokens * wide * out, matrix + inputs, "inputs, the matrix and outputs"
-    if re.search(r"weights|parameters", words) and not re.search(r"attention|a v\b", words):
-        return 2 * parameters_of(setting, active=True) * _tokens(setting), weights_of(setting), "all weights"
-    length, keys = setting.need("length", "keys_length"), setting.need("keys_length", "length")
-    if step and not re.search(r"attention|cache|score|weighted", words):
-        model = model_of(setting, "width", "layers")
-        pairs = 4 * setting.one("batch") * keys * model.heads * model.head_width * model.layers
-        made = 2 * parameters_of(setting, active=True) * setting.one("batch") + pairs
+    if decodes(setting) and setting.words in ("", "model", "the model"):
+        kind = "step"
+    else:
+        kind = setting.kind("moved_bytes").removesuffix("_of_model")
+    if kind == "weights":
+        return 2 * parameters_of(setting, active=True) * tokens_of(setting), weights_of(setting), "all weights"
+    pairs = 2 * _product(setting, "batch length keys_length heads head_width")
+    if kind == "step":
+        made = (
+            2 * parameters_of(setting, active=True) * setting.one("batch")
+            + 2 * pairs * model_of(setting, "weights").layers
+        )
         return made, weights_of(setting) + cache_of(setting, token=False), "the weights and the cache"
-    model, item = model_of(setting, "width"), setting.bytes_of("activations")
-    queries = setting.one("batch") * (1 if step else length)
-    asks, stored = (
-        queries * model.heads * model.head_width,
-        setting.one("batch") * keys * model.kv_heads * model.head_width,
-    )
-    cells, once = queries * keys * model.heads, 2 * queries * keys * model.heads * model.head_width
-    if re.search(r"score|q ?k", words):
-        return once, item * (asks + stored + cells), "queries, keys and scores"
-    if re.search(r"\ba ?v\b|weighted", words):
-        return once, item * (cells + stored + asks), "weights, values and outputs"
-    if "cache" in words:
-        return 2 * once, 2 * setting.bytes_of("cache") * stored, "cached keys and values"
-    if "attention" in words or words == "":
-        return 2 * once, item * (2 * asks + 2 * stored), "queries, keys, values and outputs"
-    raise CannotSolve("not_understood", found=f"the bytes that {setting.asked.object} moves")
+    products, tensors, stored, what = DATA["moved"][kind]
+    return products * pairs, setting.bytes_of(stored) * sum(tensor(setting, name) for name in tensors), what
 
 
 @solver("moved_bytes")
@@ -491,12 +438,10 @@ def moved_bytes(exercise: Exercise, asked: Asked) -> Answer:
     setting = Setting(exercise, asked)
     _, found, what = moved(setting)
     also: Lines = []
-    if what == "queries, keys, values and outputs":
+    if what == DATA["moved"]["attention"][3]:
         setting.assume("whether scores are written to memory", "a kernel that keeps scores near the cores")
-        scores = _tensor(setting, "scores") / (setting.one("length") if decodes(setting) else 1)
-        also = [
-            ("with scores and weights written and read again", found + 4 * setting.bytes_of("activations") * scores)
-        ]
+        again = 4 * setting.bytes_of("activations") * tensor(setting, "scores")
+        also = [("with scores and weights written and read again", found + again)]
     return answer(setting, found, "bytes moved", what, also=also, dimension="B")
 
 
@@ -505,23 +450,25 @@ def intensity(exercise: Exercise, asked: Asked) -> Answer:
     """Operations for each byte moved."""
     setting = Setting(exercise, asked)
     made, size, what = moved(setting)
-    if not isinstance(evaluated(setting, made), Polynomial) and not isinstance(evaluated(setting, size), Polynomial):
+    if not any(isinstance(evaluated(setting, each), Polynomial) for each in (made, size)):
         made, size = setting.short("flops", made), setting.short("bytes", size)
-    return answer(setting, Polynomial.of(made) / size, "operations for each byte", f"{what} are moved")
+    return answer(
+        setting, setting.settled(made) / setting.settled(size), "operations for each byte", f"{what} are moved"
+    )
 
 
 @solver("activation_bytes")
 def activation_bytes(exercise: Exercise, asked: Asked) -> Answer:
     """Activations that training stores, by a rule of the text or the usual one for 16-bit layers."""
     setting = Setting(exercise, asked)
+    kind = setting.kind()
     if (stated := rule(setting, "M", "A", "activations", "M_act")) is not None:
-        return answer(setting, stated, "activations", "the rule that the exercise gives", dimension="B")
-    model, length = model_of(setting, "width"), setting.need("length")
-    rows = setting.one("batch") * length * (1 if one_layer(setting) else model.layers)
-    if re.search(r"checkpoint|recomput", setting.words):
+        return answer(setting, stated, "activations", _STATED, dimension="B")
+    model, length = model_of(setting, "activations"), setting.need("length")
+    rows = setting.one("batch") * length * model.layers
+    if kind == "recomputed":
         found = rows * model.d_model * setting.bytes_of("activations")
         return answer(setting, found, "activations", "the input of each layer is kept", dimension="B")
-    setting.need("heads")
     setting.assume("what a layer stores", "34 n d + 5 h n^2 bytes for each sequence (16 bits, a mask of 1 byte)")
     kept, scores = 34 * rows * model.d_model, 5 * rows * length * model.heads
     also = [("with scores computed again in the backward pass", kept)]
@@ -532,46 +479,62 @@ def activation_bytes(exercise: Exercise, asked: Asked) -> Answer:
 def training_bytes(exercise: Exercise, asked: Asked) -> Answer:
     """Weights, gradients and the two states of Adam."""
     setting = Setting(exercise, asked)
+    kind = setting.kind()
     if (stated := rule(setting, "M", "memory", "M_train")) is not None:
-        return answer(setting, stated, "memory", "the rule that the exercise gives", dimension="B")
-    lines, copied = training_lines(setting)
-    if "gradient" in setting.words:
-        lines = lines[1:2]
-    elif re.search(r"optimi[sz]er|adam|moment|state", setting.words):
-        lines = lines[2:]
-    elif re.fullmatch(r"(the )?(weights?|parameters?)", setting.words):
-        lines = lines[:1]
-    fewer = total([line for line in lines if line[0] != copied])
-    also = [("without a copy of the weights in float32", fewer)]
+        return answer(setting, stated, "memory", _STATED, dimension="B")
+    lines = training_lines(setting)
+    lines = {"weights": lines[:1], "gradients": lines[1:2], "optimizer": lines[2:]}.get(kind, lines)
+    also = [("without a copy of the weights in float32", total([line for line in lines if "copy" not in line[0]]))]
     return answer(setting, total(lines), "memory", lines=lines, also=also, dimension="B")
 
 
-def training_lines(setting: Setting) -> tuple[Lines, str]:
+def training_lines(setting: Setting) -> Lines:
     """Bytes of weights, gradients and the states of Adam; with 16 bits, a copy of the weights too."""
-    count, item, copied = Polynomial.of(parameters_of(setting)), setting.bytes_of("weights"), "weights in float32"
-    lines: Lines = [("weights", item * count), ("gradients", item * count), ("two moments in float32", 8 * count)]
-    lines += [(copied, 4 * count)] if item < 4 else []
-    setting.assume("the optimizer", "Adam" + (", in float32, with a copy of the weights," if item < 4 else ""))
-    return lines, copied
+    count, item = Polynomial.of(parameters_of(setting)), setting.bytes_of("weights")
+    copied = [("a copy of the weights in float32", 4 * count)] if item < 4 else []
+    setting.assume("the optimizer", "Adam" + (", in float32, with a copy of the weights," if copied else ""))
+    return [("weights", item * count), ("gradients", item * count), ("two moments in float32", 8 * count), *copied]
 
 
-@solver("savings")
+@solver("savings", changed=False)
 def savings(exercise: Exercise, asked: Asked) -> Answer:
-    """A ratio or a percentage between two structures: experts against all, key/value heads against heads."""
-    setting = Setting(exercise, asked.model_copy(update={"unit": ""}))
-    words = f"{asked.object} {asked.unit}".lower()
+    """A ratio or a percentage: the record against its changes, active experts against all, cached heads against all."""
+    now, words = exercise.with_changes(asked), f"{asked.object} {asked.unit}".lower()
+    asked = asked.model_copy(update={"unit": "", "changes": ()})
+    setting, first = Setting(now, asked), Setting(exercise, asked)
+    kind = "flops" if not setting.words and setting.has("experts") else setting.kind()
     percent = bool(re.search(r"%|percent|saving|reduction|reduced by", words))
-    if setting.has("experts", "active_experts"):
+    if now is not exercise:
+        sized = any(each.format_of("cache") is not None for each in (first, setting))
+        before, after = (_compared(each, kind, sized) for each in (first, setting))
+        what = f"{kind} before and after the change"
+    elif kind != "cache" and setting.has("experts", "active_experts"):
         before, after, what = setting.need("experts"), setting.need("active_experts"), "active experts of all"
+        if kind == "parameters":
+            before, after, what = (
+                parameters_of(setting),
+                parameters_of(setting, active=True),
+                "active parameters of all",
+            )
         percent = not re.search(r"ratio|times|factor|speed", words)
-    elif setting.has("latent_width"):
-        model = model_of(setting, "heads")
-        before, after = 2 * model.kv_heads * model.head_width, model.cache_numbers_per_layer
-        what = "numbers cached for each token and layer"
     else:
-        before, what = setting.need("heads"), "key/value heads against heads"
-        after = Polynomial.of(1) if exercise.structure.variant == "mqa" else setting.need("kv_heads")
+        refuse(kind != "cache", "not_understood", found=f"savings of {asked.object}")
+        model, what = model_of(setting, "cache"), "numbers cached for each token and layer"
+        refuse(model.kv_heads == model.heads and model.latent is None, "missing", needs="the number of key/value heads")
+        before, after = model.heads * (model.head_width + model.value_width), model.cache_numbers_per_layer
     ratio, share = Polynomial.of(before) / after, 100 - 100 * Polynomial.of(after) / before
-    also = [("as a ratio of the two", ratio)] if percent else [("saved, in percent", share)]
+    also = [("the ratio of the two", ratio)] if percent else [("the share that is saved, in percent", share)]
     found = answer(setting, share if percent else ratio, "saved, in percent" if percent else "ratio", what, also=also)
     return replace(found, text=f"{found.text}%", unit="%") if percent and found.form == "number" else found
+
+
+def _compared(setting: Setting, kind: str, sized: bool) -> Any:
+    """The figure of one record that savings compare, with its own numbers; in bytes where a format is said."""
+    if kind == "cache":
+        tokens = setting.one("length") * setting.one("batch") * (setting.bytes_of("cache") if sized else 1)
+        found = tokens * model_of(setting, "cache").cache_numbers
+    elif kind == "parameters":
+        found = parameters_of(setting)
+    else:
+        found = total(counted_flops(setting, "model", 1, 2)[0])
+    return Polynomial.of(found).substituted(setting.values)
