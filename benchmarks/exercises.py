@@ -231,7 +231,7 @@ def fresh(names: Sequence[str] = ()) -> Iterator[tuple[str, str, str]]:
 
 def _is_relative(name: str, wanted: Mapping[str, Any]) -> bool:
     """Whether the tolerance is relative: in no answer of the set of numbers, and of the second set in numbers alone."""
-    return {"numbers": False, "symbols": True}.get(name, wanted.get("form") == "number")
+    return name == "symbols" or (name != "numbers" and wanted.get("form") == "number")
 
 
 def verdict(readings: Sequence[Reading], wanted: Sequence[Mapping[str, Any]]) -> str:
@@ -258,7 +258,9 @@ def verdict(readings: Sequence[Reading], wanted: Sequence[Mapping[str, Any]]) ->
             found.append("right" if right else "refused" if own else "not understood")
     if all(each == "right" for each in found):
         return "right"
-    return next((name for name, each in (("partly", "right"), ("refused", "refused")) if each in found), "not understood")
+    return next(
+        (name for name, each in (("partly", "right"), ("refused", "refused")) if each in found), "not understood"
+    )
 
 
 def _has_label(reading: Reading, part: str) -> bool:

@@ -10,8 +10,10 @@ from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
+from ...documents.patterns import Table as Patterns
 from ..record import Span
 
+TABLE = Patterns("qkv.exercises.sheets", "forms.toml", 0)
 _GAP = r"\s{0,12}"  # bounded, so that long blanks cost no time
 _BLANKED = re.compile(r"```.*?(?:```|\Z)|<[^<>\n]{1,40}>", re.DOTALL)
 # Replacements keep the length of the text, so that every span is also a span of the text as it was written.
@@ -29,81 +31,45 @@ _MARKS = (
 )
 _FRACTION = re.compile(r"\\[dt]?frac\{((?:[^{}]|\{[^{}]*\})*)\}\{((?:[^{}]|\{[^{}]*\})*)\}")
 _LATE = r"Consider|Considering|How|What|Which|Derive|Compute|Find|Do|Can|Explore|Look|Think|Give|For"
-_ENDS = re.compile(
-    rf"(?<=[\w)]\.)(?=(?:{_LATE})\b)|"
-    r"(?<=[.?!])[)\"'\]]*(?=\s+(?:[A-Z(\"'\[$\\*_•-]|\d+[.)]\s)|\s*$)|\n\s*\n"
-    r"|\n(?=\s*(?:[-•*+]|\(?[a-z0-9]{1,3}[.)])\s)|[;:]\s*\n"
-)
-_ABBREVIATIONS = re.compile(
-    r"(?:\b(?:e\.g|i\.e|cf|vs|resp|approx|fig|eq|sec|no|w\.r\.t|prev|etc)\.|\b[A-Z]\.)$", re.IGNORECASE
-)
+_ENDS = TABLE["ends"]
+_ABBREVIATIONS = TABLE["abbreviations"]
 # A verb that lost the space after it ("DefineE[q]"): only before what cannot continue the word.
 _GLUED = re.compile(r"(?:Define|Perform|Derive|Compute|Calculate|Find)(?=[A-Z\[(]|arg ?max|softmax|the\b)")
-_PARENTHESES = re.compile(
-    r"\((?:\s*(?:hint|note|recall|remark)\b[^()]*(?:\([^()]*\)[^()]*)*|\s*[\d.]+\s*(?:pts?|points?|marks?)\s*"
-    r"|e\.g\.[^()]*|i\.e\.[^()]*)\)",
-    re.IGNORECASE,
-)
+_PARENTHESES = TABLE["parentheses"]
 _MARKING = re.compile(r"\[\s*[\d.]+\s*(?:pts?|points?|marks?)\s*\]", re.IGNORECASE)
 _SYMBOL_NAME = r"(?:[A-Za-zα-ωμσ]|alpha|PE|sigma|mu)(?:_? ?\{?\d\}?)?"
-_SYMBOLS = re.compile(
-    r"\W*(?:[A-Za-z]+(?: out| down)?|what(?: is| are|'s)|which is|and)\s+"
-    r"(?:(?:the|all|both|vectors?|matri(?:x|ces)|numbers?|values? of|attention|head|context|output|outputs)\s+)*"
-    rf"(?P<symbols>{_SYMBOL_NAME}(?:\s*(?:,|,? and)\s*{_SYMBOL_NAME})*)(?![\w^(])"
-)
+_SYMBOLS = TABLE["symbols"]
 _EQUATED = re.compile(r"(?<=[\w}])\s*=\s*[^,;?]*?(?=,|\s+and\s+[A-Za-z]\w*\s*=|\.\s*$|[;?]|\s+(?:where|with|for)\b|$)")
-_AGAIN = re.compile(
-    r"(?:give|evaluate|compute|calculate|find|repeat) (?:\((?P<part>\w{1,3})\)|it|this|that|them|the same|your answer"
-    r"|(?:this|the) (?:formula|expression|result))(?: again)? (?:for|with|when|if|at)\b|the same (?:for|with|if|when)\b"
-    r"|(?:from|at|above) what [a-z] (?:on )?(?:if|when)\b|its (?:numerical )?value (?:for|at|when|if)\b|and (?:for|with|if|when)\b|how (?:many|much|large|long) (?:if|when|with)\b"
-    r"|(?:compute|find|give|and)? ?(?:what )?if\b|compute the (?:same (?:for|with)|if|when|and (?:for|with))\b|"
-    r"what if\b|(?:and )?(?:what|how) about\b|repeat\b|(?:do|answer) the same\b"
-    r"|what (?:does|would) (?:this|that|it) become\b"
-    r"|how (?:does|do|would) (?:this|that|it|the (?:answer|result|figure)s?|your answers?) change\b",
-    re.IGNORECASE,
-)
-_CLAUSE = re.compile(
-    r"(?:^[\W\d]*|[,;:.(]\s*|\b(?:and|then|or|please|also|must|but)\s+"
-    r"|\b(?:asked|task is|goal is|job is|ask you|need|required|exercise is|want you|challenge is|try|rule|formula|approximation)\s+to\s+)"
-)
+_AGAIN = TABLE["again"]
+_CLAUSE = TABLE["clause"]
 _LINKS = "of|at|for|over|from|to|on|in|by|under|with respect to|wrt|per|between"
 _ARTICLES = "the|these|those|a|an|its|given|following|all|one|each|this|that|your"
 _VERB = "Compute the "
-_DENIED = re.compile(
-    r"\b(?:no|without|ignor\w+|exclud\w+|neglect\w+|not counting|omit\w*|with no)\s+(?:the\s+|\w+(?:,|\s+and|\s+or)\s+){0,3}$", re.IGNORECASE
-)
+_DENIED = TABLE["denied"]
 _PRONOUN = re.compile(r"\b(?:it|its|the (?:layer|block))\b", re.IGNORECASE)
 _FINITE = re.compile(r"\b(?:is|are|was|were|has|have|be|let|uses?|enters?|produces?)\b|=", re.IGNORECASE)
-_RESULT = re.compile(
-    r"(?:compute the |(?:give|report|find|compute|state) (?:me )?)?(?:the )?(?:result(?:ing vector|ing matrix)?|answer|outcome)\W*$"
-    r"|what (?:comes out|is the (?:result|answer|outcome)|do you (?:get|obtain)|should (?:it|the (?:right |correct )?(?:answer|result)) be)"
-    r"|apply it to\b|normali[sz]e \w+ with\b",
-    re.IGNORECASE,
-)
+_RESULT = TABLE["result"]
 _OPERATIONS = frozenset(
-    {"softmax", "log_softmax", "logsumexp", "layer_norm", "rms_norm", "batch_norm", "group_norm", "rotary", "sinusoidal"}
+    {
+        "softmax",
+        "log_softmax",
+        "logsumexp",
+        "layer_norm",
+        "rms_norm",
+        "batch_norm",
+        "group_norm",
+        "rotary",
+        "sinusoidal",
+    }
 )
 _ITSELF = re.compile(r"\b(?:it|this|them|that|these)\b(?!\s+\w+\s+(?:is|are|has)\b)", re.IGNORECASE)
 _ORDINALS = {
     name: place for place, name in enumerate(("first", "second", "third", "fourth", "fifth", "sixth", "seventh"), 1)
 }
-_ROW = re.compile(
-    r"\b(first|second|third|fourth|fifth|sixth|seventh|last|final)\s+(?:\w+\s+)?"
-    r"(?:token|query|position|row|word|timestep|step|output)\b"
-    r"|\b(?:token|query|position|row|word|index|step|timestep|pos|t)\s*(?:number\s*|=\s*|[xqy]?_?\{?)(\d+)\b"
-    r"|\b(?:token|query|position|row|word)?\s*\b[xyoqz]_\{?(\d)\}?(?![\d,\s]*\d)",
-    re.IGNORECASE,
-)  # fmt: skip
-_UNIT = re.compile(
-    r"\bin\s+(?:units of\s+)?((?:kilo|mega|giga|tera)?bytes|[KMGTP]i?B|bits|(?:tera|giga|peta|exa)?flops?"
-    r"|milliseconds|microseconds|seconds|minutes|hours|days"
-    r"|ms|[uµ]s|percent|tokens (?:per|/) ?s(?:econd)?|millions?|billions?)\b|\(in\s+(\w+)\)", re.IGNORECASE
-)  # fmt: skip
+_ROW = TABLE["row"]
+_UNIT = TABLE["unit"]
 _SYMBOL = r"\\?[A-Za-zα-ωΑ-Ωµ]+(?:_\{?\w+\}?)?"
-_TERMS = re.compile(
-    r"(?:in terms of|as a function of|as functions of)\s*(?:the\s+|sequence lengths?\s*|only\s+)*"
-    rf"({_SYMBOL}(?:(?:\s*,\s*(?:and\s+)?|\s+and\s+|\s*and(?=[a-z]\b))(?:the\s+)?{_SYMBOL})*)"
-)
+_TERMS = TABLE["terms"]
 _WORDS_IN_TERMS = frozenset(
     [
         "the",
@@ -336,7 +302,9 @@ def _operation(shown: str, sentence: Span, text: str, told: str) -> list[Wanted]
     before = [each for each in sentences(shown) if each[0] <= sentence[0]]
     found = [wanted for each in before for wanted in _matches(_whole(shown, each), shown, text, anywhere=True)]
     if told:
-        found += [wanted for each in sentences(told) for wanted in _matches(_whole(told, each), told, told, anywhere=True)]
+        found += [
+            wanted for each in sentences(told) for wanted in _matches(_whole(told, each), told, told, anywhere=True)
+        ]
         found = [replace(each, spans=()) for each in found]
     found = [each for each in found if each.quantity in _OPERATIONS]
     return found[:1] if len({each.quantity for each in found}) == 1 else []
@@ -466,10 +434,7 @@ def _within_word(text: str, match: re.Match[str]) -> bool:
     return start > 0 and text[start - 1].isalnum() and text[start].isalnum() and not torn
 
 
-def _wanted(
-    clause: Clause, shown: str, text: str, phrase: Phrase, match: re.Match[str], told: str
-) -> Iterator[Wanted]:
-    sentence = shown[slice(*clause.sentence)]
+def _wanted(clause: Clause, shown: str, text: str, phrase: Phrase, match: re.Match[str], told: str) -> Iterator[Wanted]:
     shift = clause.span[0] - clause.prefix
     span = (max(clause.span[0], shift + match.start()), max(clause.span[0], shift + match.end()))
     near, far = (span[0], clause.span[1]), clause.sentence

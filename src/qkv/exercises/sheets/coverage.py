@@ -17,18 +17,15 @@ from ..findings import Finding
 from ..record import Asked, Exercise, Span
 from ..solving import Answer, quantities
 from ..units import factor
-from .asked import AskedFor, pattern, plain, sentences
+from .asked import TABLE, AskedFor, pattern, plain, sentences
 from .literals import read_number
 
 _ASIDE = re.compile(r"\W*(?:hint|for example|for instance|example|recall|note|remark|source|reminder)\b", re.IGNORECASE)
 _ARRAY = re.compile(r"[\[(]\s*[-−]?\d[\d.]*(?:\s*[,;&]\s*\\?\\?\s*[-−]?\d[\d./]*)+\s*[\])]")
 _NUMBER = re.compile(r"(?<![\w.^_{/⁻])\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?%?(?![\w^]*_)", re.IGNORECASE)
-_LEFT = re.compile(
-    r"(?<![\w^_{}=<>≤≥.)])(?P<left>[A-Za-zα-ωΑ-Ω](?:\w|[ᵢⱼₜ₁₂]|_ ?\w{1,3}(?:,\w)?|_ ?\{[\w, ]{1,8}\}|\^ ?\{?\(?\w\)?\}?){0,4}"
-    r"(?: ?[(\[][^()\[\]\n=]{0,24}[)\]])?)\s*:?=(?![=>])"
-)
+_LEFT = TABLE["left"]
 _ENDS = re.compile(r"[;?\n]|\.(?:\s|$)|(?<=\s)(?:where|with|and|for|so|of|is|are|which|the|in|to|per|bytes|read)\s|≠|≤")
-_NAME = re.compile(r"(?<![A-Za-z])[A-Za-z](?:_\{?\w+\}?)?(?![A-Za-z])|\b(?:mu|nu|sigma|tau|lambda|epsilon|alpha)(?:_\w+)?\b|[μνσταλ]")
+_NAME = TABLE["name"]
 _WORD = re.compile(r"(?<![\\\w^_])[A-Za-z][a-z]{2,}(?![\w_^{(])")
 
 
@@ -76,7 +73,9 @@ def left_out(
     yield from in_setup(asks.plain, known, values, on_figures, on_formulas, [clause.sentence for clause in asks.prose])
     known += [found.span() for found in neutral().asides.finditer(asks.plain)]
     rest = blanked(asks.plain, [*known, *(clause.span for clause in (*asks.unread, *asks.prose, *asks.again))])
-    for sentence in {each.clause.sentence for each in asks.wanted if each.quantity not in neutral().data["in_listings"]}:
+    for sentence in {
+        each.clause.sentence for each in asks.wanted if each.quantity not in neutral().data["in_listings"]
+    }:
         for found in neutral().scopes.finditer(rest[slice(*sentence)]):
             counted = neutral().data["counted"].get(found.group().split()[-1].lower().removesuffix("s"))
             if counted is None or roles & {*counted}:
@@ -104,7 +103,10 @@ def in_setup(
                 piece = blanked(piece, [span])
             else:
                 begin = span[0] + equation.index("=")
-                right = [each[begin:].split("=", 1)[-1].split()[:1] for each in (piece[: span[1]], shown[start:end][: span[1]])]
+                right = [
+                    each[begin:].split("=", 1)[-1].split()[:1]
+                    for each in (piece[: span[1]], shown[start:end][: span[1]])
+                ]
                 if right[0] == right[1]:  # its right side does not begin with a given
                     yield equation
         if on_figures:
@@ -179,8 +181,9 @@ def blanked(text: str, spans: Iterable[Span]) -> str:
 
 def accounted(shown: str, exercise: Exercise) -> list[Span]:
     """The words of mechanisms that a given, a convention or the structure of the record stands for."""
-    has = {given.role for given in exercise.givens if given.role != "window"} | {str(value).partition("(")[0] for value in exercise.structure.model_dump(
-        exclude_defaults=True).values()}  # fmt: skip
+    structure = exercise.structure.model_dump(exclude_defaults=True).values()
+    has = {given.role for given in exercise.givens if given.role != "window"}
+    has |= {str(value).partition("(")[0] for value in structure}
     rows = [words for name, words in neutral().data["given_as"].items() if name in has]
     return [found.span() for words in rows for found in re.finditer(words, shown, re.IGNORECASE)]
 
@@ -234,12 +237,16 @@ def unsettled(asked: Asked, answer: Answer) -> Iterator[Finding]:
 
 def foreign(exercise: Exercise, asked: Asked, answer: Answer, told: str) -> Iterator[Finding]:
     """Symbols of a formula that its question does not have, though it names others."""
-    if quantities()[asked.quantity]["module"] not in ("growth", "moments"):
+    if quantities()[asked.quantity]["module"] != "growth":
         return
-    said = {each for text in (exercise.text, told, *(given.symbol for given in exercise.givens)) for each in _NAME.findall(text)}
+    said = {
+        each
+        for text in (exercise.text, told, *(given.symbol for given in exercise.givens))
+        for each in _NAME.findall(text)
+    }
     names = {name for name in answer.symbols if re.search(rf"(?<![A-Za-z]){re.escape(name)}(?![A-Za-z])", answer.text)}
     missing = sorted(name for name in names if name not in said and name not in asked.in_terms_of)
-    if missing and (names - {*missing} or quantities()[asked.quantity]["module"] == "moments"):
+    if missing and names - {*missing}:
         yield Finding("unsettled", {"convention": ", ".join(missing)})
 
 
@@ -248,12 +255,17 @@ def contradictory(exercise: Exercise, asked: Asked) -> Iterator[Finding]:
     exercise = exercise.with_changes(asked)
     seen: dict[tuple[str, str], Any] = {}
     sized = quantities()[asked.quantity]["module"] in ("sizes", "machines")
-    if asked.quantity == "time" and asked.object == "training" and exercise.given("chips") is None:
-        if re.search(r"\b(?:GPUs|TPUs|chips|accelerators|devices|cards|[AHBV]\d00s)\b", exercise.text):
-            yield Finding("missing", {"needs": "the number of chips"})
+    trains = asked.quantity == "time" and asked.object == "training" and exercise.given("chips") is None
+    if trains and re.search(r"\b(?:GPUs|TPUs|chips|accelerators|devices|cards|[AHBV]\d00s)\b", exercise.text):
+        yield Finding("missing", {"needs": "the number of chips"})
     for given in exercise.givens if sized else ():
         key = (given.role, given.of)
-        plain_number = isinstance(given.value, int | float) and given.role not in ("other", "position", "scores", "value")
+        plain_number = isinstance(given.value, int | float) and given.role not in (
+            "other",
+            "position",
+            "scores",
+            "value",
+        )
         if not plain_number:
             continue
         try:

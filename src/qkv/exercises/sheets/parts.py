@@ -6,17 +6,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from .asked import find_asked, sentences
+from .asked import TABLE, find_asked, sentences
 from .splitting import Question
 
-_LINE = re.compile(
-    r"^[ \t]*(?:[-*•]\s*)?(?:\((?P<inner>[a-z]|[ivx]{1,4}|\d{1,2})\)|(?P<outer>[a-z]|[ivx]{1,4}|\d{1,2})[.)])[ \t]+(?=\S)",
-    re.MULTILINE,
-)
+_LINE = TABLE["line"]
 _INLINE = re.compile(r"(?<=[\s:,;.])\((?P<inner>[a-h]|i{1,3}|iv|v|\d)\)[ \t]+(?=\S)(?!and\b|or\b|of\b)")
 _COUNTED = ("abcdefghijkl", ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii"), [str(at) for at in range(1, 13)])
 _COMPLETE = re.compile(r"[.?!\])}]\W*$")
-_ASKS = re.compile(r"\?|^\W*(?:what|how|which|compute|find|give|evaluate|write|state|determine|show|list|express)\b", re.IGNORECASE)
+_ASKS = TABLE["asks"]
 
 
 def stem_of(text: str) -> str:
@@ -31,7 +28,9 @@ def with_parts(question: Question, names: Mapping[str, str] | None = None) -> Qu
     if question.options and not question.parts and stem_of(text):
         text = "\n".join([text, *(f"({each.label}) {each.text}" for each in question.options)])
     for pattern in (_LINE, _INLINE):
-        marks = _run([(found["inner"] or found.groupdict().get("outer") or "", found) for found in pattern.finditer(text)])
+        marks = _run(
+            [(found["inner"] or found.groupdict().get("outer") or "", found) for found in pattern.finditer(text)]
+        )
         if len(marks) < 2:
             continue
         ends = [*(found.start() for _, found in marks[1:]), len(text)]
@@ -66,6 +65,10 @@ def _are_parts(stem: str, bodies: list[str], names: Mapping[str, str] | None) ->
         return True
     if last := stem_of(stem):
         asked = find_asked(last, names)
-        if asked.wanted or asked.unread or re.search(r"\b(?:compute|find|give|evaluate|state|determine)\W*$", last, re.IGNORECASE):
+        if (
+            asked.wanted
+            or asked.unread
+            or re.search(r"\b(?:compute|find|give|evaluate|state|determine)\W*$", last, re.IGNORECASE)
+        ):
             return True
     return not stem.rstrip().endswith("?") and all(find_asked(body, names, noun=True).wanted for body in bodies)

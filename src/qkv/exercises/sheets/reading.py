@@ -13,25 +13,44 @@ from ...errors import QkvError
 from ..findings import Finding
 from ..record import LOOKED_AT, Asked, Definition, Exercise, Given, Option, Span, Structure, plain_label, shape_of
 from ..solving import Answer, Solution, Solved, quantities, solve_part
-from .asked import AskedFor, Clause, Wanted, find_asked, plain, row_number
+from .asked import TABLE, AskedFor, Clause, Wanted, find_asked, plain, row_number
 from .conventions import Settled, settled
-from .coverage import accounted, contradictory, defined, doubtful, foreign, in_setup, left_out, norms_in, unsettled, unused, without_notes
+from .coverage import (
+    accounted,
+    contradictory,
+    defined,
+    doubtful,
+    foreign,
+    in_setup,
+    left_out,
+    norms_in,
+    unsettled,
+    unused,
+    without_notes,
+)
 from .givens import find_definitions, find_givens
 from .parts import stem_of, with_parts
 from .splitting import Choice, Question, split
-from .stated import RULE, SHAPED, by_words, centred, rules_of_thumb, shapes, torn_sizes, unnamed_numbers, upstream, with_usual_letters
+from .stated import (
+    RULE,
+    SHAPED,
+    by_words,
+    centred,
+    rules_of_thumb,
+    shapes,
+    torn_sizes,
+    unnamed_numbers,
+    upstream,
+    with_usual_letters,
+)
 from .tasks import FENCED, Task, read_task
 
 THRESHOLD = 0.6  # tuned on tests/exercises/sheets/own
 LONGEST = 40_000  # characters of a question that are searched for what it asks
 _WITH_ROWS = frozenset({"projections", "scores", "weights", "output", "heads_output", "linear_state", "dependence"})
 _OPTION = re.compile(r"^[ \t]*(?:[-*•]\s*)?\(?([A-Ha-h])[).:]\s+(\S.*)$", re.MULTILINE)
-_CHANGES = re.compile(
-    r"(?:the\s+)?(?P<noun>(?:number of\s+)?[\w /-]{3,40}?)\s+(?:(?:were|was|is|are|had been)\s+)?"
-    r"(?:dropped|reduced|increased|raised|cut|changed|lowered|extended|set|grew|grows|switched|shrank)"
-    r"(?:\s+from\s+[\d,]+)?\s+to\s+(?:only\s+)?(?P<number>[\d,]+)"
-)
-_LATEX = re.compile(r"\\begin\{(?:enumerate|itemize|exercise|tabular|document|question)|\\(?:item|section|question|part)\b")
+_CHANGES = TABLE["changes"]
+_LATEX = TABLE["latex"]
 _REALS = re.compile(r"(?:\bR|ℝ|mathbb\s*\{?R\}?)\s*\^\s*\{?(\d+)")
 _NUMBERED = re.compile(r"\b(?:exercise|question|problem|task)\s+\d", re.IGNORECASE)
 _TORN = re.compile(r"\b([qkxw])\s?T\s?([qkxw])\b")  # q^T k in the text of a PDF
@@ -53,7 +72,9 @@ class Reading:
 
     def solve(self) -> Solution:
         """Solve what was understood; of a choice, the one option that the answer is equal to."""
-        return Solution(self.exercise, tuple(_chosen(_solved(self.exercise, asked, self.told)) for asked in self.exercise.asked))
+        return Solution(
+            self.exercise, tuple(_chosen(_solved(self.exercise, asked, self.told)) for asked in self.exercise.asked)
+        )
 
 
 def read_sheet(source: str | Path) -> list[Reading]:
@@ -174,7 +195,13 @@ def _read(
     says = settled(text, context)
     whole = f"{text}\n{context}"
     givens = by_words(find_givens(without_notes(text), without_notes(context)), whole)
-    more = (*upstream(text), *upstream(context), *torn_sizes(givens, whole), *shapes(givens, whole), *unnamed_numbers(asks, givens, text))
+    more = (
+        *upstream(text),
+        *upstream(context),
+        *torn_sizes(givens, whole),
+        *shapes(givens, whole),
+        *unnamed_numbers(asks, givens, text),
+    )
     if any(given.role == "degree" for given in more):
         says.structure.setdefault("similarity", "polynomial")
     sized = any(quantities()[each.quantity]["module"] in ("sizes", "machines") for each in asks.wanted)
@@ -210,7 +237,9 @@ def _repeated(asks: AskedFor, before: Mapping[str, tuple[Wanted, ...]]) -> Asked
     start = clause.span[0] + len(clause.plain) - len(clause.plain.lstrip())
     spans = ((start, start + len(clause.verb) - clause.prefix),)
     found = before.get(part[1].lower() if part else "", ())
-    return replace(asks, again=(), wanted=tuple(replace(each, clause=clause, spans=spans, span=spans[0]) for each in found))
+    return replace(
+        asks, again=(), wanted=tuple(replace(each, clause=clause, spans=spans, span=spans[0]) for each in found)
+    )
 
 
 def _left_out(
@@ -235,7 +264,10 @@ def _left_out(
     yield from left_out(asks, known, values, figures, formulas, {given.role for given in stated})
     if setup.strip():
         whole = f"{setup}\n{text}"
-        known = spans_of((*by_words(find_givens(without_notes(setup), text), whole), *upstream(setup))) + settled(setup).spans
+        known = (
+            spans_of((*by_words(find_givens(without_notes(setup), text), whole), *upstream(setup)))
+            + settled(setup).spans
+        )
         known += [match.span() for match in (*RULE.finditer(setup), *SHAPED.finditer(setup))]
         asked = find_asked(setup)
         known += accounted(asked.plain, exercise)
@@ -317,7 +349,9 @@ def _asked(
         changes = tuple(_changed(each) for each in givens if each.of == "change" and _inside(each.span, clause.span))
         if not changes and (match := _CHANGES.search(clause.plain)):
             changes = tuple(_changed(each) for each in find_givens(f"{match['noun']} is {match['number']}."))
-        changes = changes or tuple(each for each in givens if each.value is not None and _inside(each.span, clause.span))
+        changes = changes or tuple(
+            each for each in givens if each.value is not None and _inside(each.span, clause.span)
+        )
         if changes:
             found += [each.model_copy(update={"changes": changes}) for each in tuple(found) if not each.changes]
     return found
@@ -474,7 +508,11 @@ def _solved(exercise: Exercise, asked: Asked, told: str) -> Solved:
     finally:
         LOOKED_AT.reset(token)
     if found.answer is not None:
-        for finding in (*unused(exercise, asked, looked_at), *unsettled(asked, found.answer), *foreign(exercise, asked, found.answer, told)):
+        for finding in (
+            *unused(exercise, asked, looked_at),
+            *unsettled(asked, found.answer),
+            *foreign(exercise, asked, found.answer, told),
+        ):
             return Solved(asked, refusal=finding)
     return found
 

@@ -7,38 +7,19 @@ from collections.abc import Iterator, Sequence
 
 from ..findings import Finding
 from ..record import Definition, Given, shape_of
+from .asked import TABLE, AskedFor, data
 from .literals import array_at, read_array
-from .asked import AskedFor, data
 
 _LETTERS = {"n": "length", "T": "length", "b": "batch", "B": "batch", "d": "width", "d_h": "head_width"}
 _SIZE = r"(?:[A-Za-z]\w{0,8}|\d+)"
-SHAPED = re.compile(
-    r"(?P<names>\b[A-Za-z](?:_?\w{1,3})?(?:(?:, | and |, and )[A-Za-z](?:_?\w{1,3})?)*)"
-    r"\s+(?:has|have|with|of|is|are)(?: the| a| of)*"
-    rf"\s+(?:shapes?|sizes?|dimensions?)\s*[\[(](?P<sizes>{_SIZE}(?:\s*,\s*{_SIZE})*)[\])]"
-    rf"|(?P<name>\b[A-Z](?:_\w{{1,3}})?)\s+is\s+an?\s+(?P<matrix>{_SIZE}\s*(?:×|x|by|\\times)\s*{_SIZE})\s+matrix"
-    rf"|\ban?\s+(?P<unnamed>{_SIZE}\s*(?:×|x|by|\\times)\s*{_SIZE})\s+matrix"
-)
-_LITERAL = re.compile(
-    r"(?:\b(?P<name>quer(?:y|ies)|keys?|values?|tokens|embeddings|scores|logits)\s*(?:(?:[a-z]+ ){0,3}(?:are|is|:|=|of)\s*)?)?\$?"
-    r"(?P<array>\[\[[-\d.,\s\[\]]+\]\]|[\[(]-?[\d.]+(?:\s*,\s*-?[\d.]+)+[\])])\$?",
-    re.IGNORECASE,
-)
-_UPSTREAM = re.compile(
-    r"(?:\\frac\{)?(?:\\partial|∂|d)\s*(?:\\mathcal\{L\}|L|ℓ)\s*(?:\}\{|/)\s*(?:\\partial|∂|d)\s*(?P<of>[A-Za-z])\}?\s*\$?\s*=\s*"
-)
-_LISTED = re.compile(
-    r"\b(?P<name>keys|values|scores|logits|positions)\s+(?:(?:are|of|were)\s+)?\$?"
-    r"(?P<list>[-−]?\d[\d./]*(?:\s*,\s*[-−]?\d[\d./]*)+(?:,?\s+and\s+[-−]?\d[\d./]*)?)\$?(?!\s*[(\[=×])",
-    re.IGNORECASE,
-)
-_NAMED = {"position": "positions", "query": "quer", "key": "keys?", "value": "values?", "tokens": "tokens|embeddings", "scores": "scores|logits"}
+SHAPED = TABLE["shaped"]
+_LITERAL = TABLE["literal"]
+_UPSTREAM = TABLE["upstream"]
+_LISTED = TABLE["listed"]
+_NAMED = {"position": "positions", "query": "quer", "key": "keys?", "value": "values?", "tokens": "tokens|embeddings",
+          "scores": "scores|logits"}  # fmt: skip
 _NORMS = frozenset({"layer_norm", "rms_norm", "batch_norm", "group_norm"})
-RULE = re.compile(
-    r"(?:using|with|by|from|use|via)\s+(?:the\s+)?(?:(?:rule(?: of thumb)?|approximation|formula|estimate)\s+)?"
-    r"\$?(?P<formula>(?=[^\n]{0,40}\d)[\w ^{}+\\().*]{3,60}?)\$?"
-    r"\s+(?:rule|approximation|formula|estimate)\b"
-)
+RULE = TABLE["rule"]
 _RULES = {"parameters": "N", "flops": "C", "training_flops": "C", "cache_bytes": "M", "training_bytes": "M"}
 
 
@@ -58,10 +39,16 @@ def by_words(givens: Sequence[Given], text: str) -> list[Given]:
     """Givens without a role, by the words of the text that say what their letter stands for."""
     found: list[Given] = []
     for given in givens:
-        rows = [row for row in data()["letter"] if given.role in ("other", "vector") and re.fullmatch(row["symbol"], given.symbol)]
+        rows = [
+            row
+            for row in data()["letter"]
+            if given.role in ("other", "vector") and re.fullmatch(row["symbol"], given.symbol)
+        ]
         role = next((row["role"] for row in rows if re.search(row["words"], text, re.IGNORECASE | re.DOTALL)), "")
         taken = role and any(each.role == role and each.value is not None for each in givens)
         found.append(given.model_copy(update={"role": role}) if role and not taken else given)
+    if len({given.value for given in found if given.role == "dtype"}) == 1:  # one format is that of everything
+        found = [given.model_copy(update={"of": ""}) if given.role == "dtype" else given for given in found]
     valued = {given.role for given in found if given.value is not None} - {"other"}
     return [given for given in found if given.value is not None or given.role not in valued or given.shape or given.law]
 
@@ -71,7 +58,13 @@ def upstream(text: str) -> Iterator[Given]:
     for match in _UPSTREAM.finditer(text):
         value = array_at(text, match.end())
         if value is not None and isinstance(value[0], list):
-            yield Given(symbol=f"d{match['of']}", role="upstream", value=value[0], of=match["of"], span=(match.start(), value[1]))
+            yield Given(
+                symbol=f"d{match['of']}",
+                role="upstream",
+                value=value[0],
+                of=match["of"],
+                span=(match.start(), value[1]),
+            )
 
 
 def torn_sizes(givens: Sequence[Given], text: str) -> Iterator[Given]:
