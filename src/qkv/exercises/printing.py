@@ -12,7 +12,6 @@ from ..render import document as d
 from ..render.escapes import GREEK
 from ..render.layout import in_columns
 from .bank import BankExercise, named
-from .findings import Finding
 from .record import Asked, Exercise, Option
 from .solving import Answer, Solution, Solved, solve, solve_part
 
@@ -179,9 +178,8 @@ def answer_note(exercise: Exercise, solved: Solved) -> d.Note:
         why = "" if solved.refusal is None else solved.refusal.words()
         return d.Note("No answer", (d.Paragraph(f"{why[:1].upper()}{why[1:]}."),))
     answer = solved.answer
-    also = [{"convention": each.convention, "value": each.text} for each in answer.also if each.convention]
-    findings = (*answer.assumed, *(Finding("alternative", data) for data in also))
-    notes = [f"{each[:1].upper()}{each[1:]}." for each in (finding.words() for finding in findings)]
+    notes = [f"{each[:1].upper()}{each[1:]}." for each in (finding.words() for finding in answer.assumed)]
+    notes += [f"With {each.convention}: {each.text}." for each in answer.also if each.convention]
     return d.Note((d.Text("Answer: "), *answer_words(exercise, solved)), tuple(map(d.Paragraph, notes)))
 
 
@@ -206,7 +204,7 @@ def _answered(answer: Answer, symbols: Mapping[str, str]) -> Iterator[d.Inline]:
     else:
         readings = [d.Maths(answer.text, each) for each in (answer.symbols, symbols)]
         yield next((each for each in readings if each.tree() is not None), d.Text(answer.text, "code"))
-    if answer.unit and not answer.text.endswith(answer.unit):
+    if answer.unit:
         yield d.Text(f" {answer.unit}")
 
 
