@@ -12,7 +12,8 @@ from typing import Any
 from ..mistakes import mistake
 from ..record import Asked, Exercise, Given, Structure
 from ..solving import Answer, answer
-from .family import BankExercise, Question, built, filled, letters, numbered, question, spread, words_of
+from . import family
+from .family import BankExercise, built, filled, given_sizes, given_values, letters, question, spread, words_of
 
 NAME = "decoding"
 _WORDS = words_of("decoding")
@@ -128,40 +129,28 @@ def _exercise(seed: int | None, on: Setting, offered: Mapping[str, Sequence[str]
         one = 2 * numbers["key_heads"] * numbers["wide"] * numbers["size"] * numbers["layers"]
         data |= {**numbers, "token_bytes": one, "first": numbers["past"] + 1}
         data["numbers"] = filled(_WORDS["numbers"], {**data, "key_heads": heads})
-    questions = [_blank(next(labels), signs[blank], blank, on, options) for blank, options in offered.items()]
-    questions += [_cost(next(labels), cost, on, numbers) for cost in costs]
-    sizes = {"batch": on.b, "width": on.d, "heads": "h", "keys_length": on.n} | (
-        {"kv_heads": "g"} if on.kind == "gqa" else {}
-    )
+    asked = []
+    for blank, options in offered.items():
+        texts = options if blank in _SHAPES else [einsum(on, blank, spec) for spec in options]
+        said = {"letter": signs[blank], "name": blank, "axes": len(on.axes(blank)), "result": on.shape(blank)}
+        asked.append(question(next(labels), "shape" if blank in _SHAPES else "line", "", said, object=signs[blank],
+                              options=family.numbered(texts), mistakes=tuple(on.wrong(blank))))  # fmt: skip
+    terms = (on.b, on.d, on.n, "h", *(("g",) if on.kind == "gqa" else ()))
+    known = {**numbers, "all": sum(numbers.get(name, 0) for name in ("new", "past")), "causal": "causal",
+             "dtype": "bfloat16" if numbers.get("size") == 2 else "float32"}  # fmt: skip
+    replaced = {cost: given_values(**{role: known[name] for role, name in roles.items()})
+                for cost, roles in _WORDS["roles"].items() if cost in costs}  # fmt: skip
+    fields = {cost: {"changes": replaced[cost], "unit": "B" if cost == "bytes" else ""} if cost in replaced
+              else {"in_terms_of": terms} for cost in costs}  # fmt: skip
+    sizes = given_sizes(batch=on.b, width=on.d, heads="h", keys_length=on.n, kv_heads="g" if on.kind == "gqa" else "")
     return built(
-        NAME, seed, _WORDS, questions,
-        givens=[Given(role="listing", value=listing), *(Given(symbol=name, role=role) for role, name in sizes.items())],
-        data=data,
+        NAME, seed, _WORDS, [*asked, *family.questions(labels, costs, **fields)],
+        givens=[Given(role="listing", value=listing), *sizes],
+        data={**data, "keys_taken": _SHARED if on.kind == "mha" else _PER_HEAD},
         structure=Structure(variant=on.kind, phase="decode"),  # pyright: ignore[reportArgumentType]
         symbols=dict.fromkeys((on.b, on.d, on.n, "h", "g", "r", *on.widths), "natural"),
         kind=kind,
     )  # fmt: skip
-
-
-def _blank(label: str, sign: str, blank: str, on: Setting, options: Sequence[str]) -> Question:
-    texts = options if blank in _SHAPES else [einsum(on, blank, spec) for spec in options]
-    data = {"letter": sign, "name": blank, "axes": len(on.axes(blank)), "result": on.shape(blank)}
-    return question(label, "shape" if blank in _SHAPES else "line", "blank", data, object=sign, form="blank",
-                    options=numbered(texts), mistakes=tuple(on.wrong(blank)))  # fmt: skip
-
-
-def _cost(label: str, cost: str, on: Setting, numbers: Mapping[str, int]) -> Question:
-    """A question about the cost; its numbers replace the letters of the sizes."""
-    terms = (on.b, on.d, on.n, "h", *(("g",) if on.kind == "gqa" else ()))
-    fields: dict[str, Any] = {"time": {"object": "decode", "in_terms_of": terms},
-                              "bytes": {"unit": "B"}}.get("time" if cost == "reading" else cost, {})  # fmt: skip
-    roles = _WORDS["roles"].get(cost, {})
-    known = {**numbers, "all": sum(numbers.get(name, 0) for name in ("new", "past")), "causal": "causal"}
-    known["dtype"] = "bfloat16" if numbers.get("size") == 2 else "float32"
-    changes = tuple(Given(role=role, value=known[name]) for role, name in roles.items())
-    sharing = {"<sharing>": _SHARED if on.kind == "mha" else _PER_HEAD}
-    mistakes = tuple(sharing.get(name, name) for name in _WORDS["mistakes"][cost])
-    return question(label, cost, _WORDS["quantities"][cost], changes=changes, mistakes=mistakes, **fields)
 
 
 def _plant(name: str) -> None:

@@ -73,9 +73,26 @@ class Question:
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
-def question(label: str, entry: str, quantity: str, data: Mapping[str, Any] | None = None, **fields: Any) -> Question:
-    """A part that asks for `quantity`; `fields` are those of `Asked`."""
-    return Question(label, entry, {"quantity": quantity, **fields}, data or {})
+def question(
+    label: str, entry: str, quantity: str = "", data: Mapping[str, Any] | None = None, **fields: Any
+) -> Question:
+    """A part that asks for `quantity`; `fields` are those of `Asked`, before those of the entry among the words."""
+    return Question(label, entry, {**fields, "quantity": quantity} if quantity else fields, data or {})
+
+
+def questions(labels: Iterable[str], entries: Iterable[str], **fields: Mapping[str, Any]) -> list[Question]:
+    """A part for each entry among the words; `fields` are those of `Asked` that the words do not have, by the entry."""
+    return [question(label, entry, **fields.get(entry, {})) for label, entry in zip(labels, entries, strict=False)]
+
+
+def given_sizes(**names: str) -> list[Given]:
+    """Sizes by their roles, as symbols; a role without a name is left out."""
+    return [Given(symbol=name, role=role) for role, name in names.items() if name]  # pyright: ignore[reportArgumentType]
+
+
+def given_values(**values: Any) -> tuple[Given, ...]:
+    """Values by their roles, without symbols."""
+    return tuple(Given(role=role, value=value) for role, value in values.items())  # pyright: ignore[reportArgumentType]
 
 
 def built(
@@ -98,7 +115,7 @@ def built(
     asked, hints, points = [], {}, {}
     for each in questions:
         entry, known = words[each.entry], {**common, **each.data}
-        asked.append(Asked(label=each.label, text=filled(entry["ask"], known), **_rubric(entry), **each.fields))
+        asked.append(Asked(label=each.label, text=filled(entry["ask"], known), **_fields(entry, each.fields, known)))
         hints[each.label] = tuple(filled(hint, known) for hint in entry["hints"])
         points[each.label] = entry["points"]
     return BankExercise(
@@ -121,8 +138,11 @@ def built(
     )
 
 
-def _rubric(entry: Mapping[str, Any]) -> dict[str, str]:
-    return {"rubric": entry["rubric"]} if "rubric" in entry else {}
+def _fields(entry: Mapping[str, Any], fields: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `Asked` that the words have, and those of the question; the mistakes of both."""
+    found = {name: filled(entry[name], known) for name in ("quantity", "object", "form", "rubric") if name in entry}
+    mistakes = tuple(filled(each, known) for each in (*entry.get("mistakes", ()), *fields.get("mistakes", ())))
+    return {**found, **fields, "mistakes": mistakes}
 
 
 @cache

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..record import Given, Structure
-from .family import BankExercise, Question, built, letters, question, spread, vector, words_of
+from .family import BankExercise, built, given_sizes, given_values, letters, questions, spread, vector, words_of
 
 NAME = "kernels"
 _DOCUMENT = {"asked": ("condition", "kernel", "map", "rewrite", "softmax_cost", "linear_cost"), "kernel": (2, 1),
@@ -57,19 +57,25 @@ def _exercise(seed: int | None, shape: Mapping[str, Any], labels: Sequence[str],
         "tied": f", with ${m}$ about as large as ${d}$" if shape["tied"] else f", in terms of ${n}$, ${d}$ and ${m}$",
         "query": vector(query), "key": vector(key), "dot": dot,
     }  # fmt: skip
-    givens = [
-        Given(symbol=n, role="length"),
-        Given(symbol=d, role="head_width"),
-        Given(symbol=m, role="value_width"),
-        Given(role="degree", value=degree),
-        Given(role="offset", value=constant),
-        Given(symbol=q, role="query", shape=(d,)),
-        Given(symbol=k, role="key", shape=(d,)),
-    ]
+    givens = [*given_sizes(length=n, head_width=d, value_width=m), *given_values(degree=degree, offset=constant)]
+    givens += [Given(symbol=q, role="query", shape=(d,)), Given(symbol=k, role="key", shape=(d,))]
     sizes = dict.fromkeys((n, d, m, "F", "r"), "natural")
-    questions = [_question(label, ask, shape, query, key) for label, ask in zip(labels, shape["asked"], strict=False)]
+    constants = "constant left out of the kernel" if constant else "constant added to the kernel"
+    sizes_asked = {"in_terms_of": (n, d, m)}
+    elu = (Given(role="features", value="elu(x) + 1"), Given(symbol=d, role="feature_count", value=d))
+    pair = (Given(symbol=q, role="query", value=query), Given(symbol=k, role="key", value=key))
+    asked = questions(
+        labels, shape["asked"],
+        kernel={"in_terms_of": (q, k), "mistakes": (constants, "degree not applied")},
+        map={"in_terms_of": (q,)},
+        count={"in_terms_of": (d,)},
+        softmax_cost=sizes_asked,
+        linear_cost={**sizes_asked, "changes": given_sizes(value_width=d if shape["tied"] else "")},
+        elu_cost={**sizes_asked, "changes": elu},
+        similarity={"mistakes": (constants,), "changes": pair},
+    )  # fmt: skip
     return built(
-        NAME, seed, words_of("kernels"), questions,
+        NAME, seed, words_of("kernels"), asked,
         givens=givens,
         data=data,
         structure=Structure(similarity="polynomial", phase="training"),
@@ -79,35 +85,6 @@ def _exercise(seed: int | None, shape: Mapping[str, Any], labels: Sequence[str],
                  "sim": f"map vector[{d}], vector[{d}] -> scalar", "i": f"index[{n}]"},
         kind=shape.values(),
     )  # fmt: skip
-
-
-def _question(label: str, ask: str, shape: Mapping[str, Any], query: list[int], key: list[int]) -> Question:
-    (q, k), constant = shape["vectors"], shape["kernel"][1]
-    n, d, m = shape["n"], shape["d"], shape["m"]
-    constants = "constant left out of the kernel" if constant else "constant added to the kernel"
-    both = "growth_time+growth_space"
-    features = "d features instead of d squared"
-    equal = (Given(symbol=d, role="value_width"),) if shape["tied"] else ()
-    elu = (Given(role="features", value="elu(x) + 1"), Given(symbol=d, role="feature_count", value=d))
-    fields: dict[str, Any] = {
-        "condition": {"quantity": "condition", "mistakes": ("nonnegative is enough",)},
-        "kernel": {"quantity": "kernel", "in_terms_of": (q, k), "mistakes": (constants, "degree not applied")},
-        "map": {"quantity": "feature_map", "in_terms_of": (q,), "mistakes": (features, "square roots of two left out")},
-        "count": {"quantity": "feature_map", "object": "count", "in_terms_of": (d,),
-                  "mistakes": (features, "ordered products counted")},
-        "rewrite": {"quantity": "kernel_form",
-                    "mistakes": ("normalisation left out", "query and key swapped", "softmax over the wrong axis")},
-        "linear_form": {"quantity": "kernel_form", "object": "linear", "mistakes": ("normalisation left out",)},
-        "softmax_cost": {"quantity": both, "object": "softmax attention", "in_terms_of": (n, d, m),
-                         "mistakes": ("queries, keys and values not counted in space", "one query counted")},
-        "linear_cost": {"quantity": both, "object": "linear attention", "in_terms_of": (n, d, m), "changes": equal,
-                        "mistakes": (features, "scores still counted")},
-        "elu_cost": {"quantity": both, "object": "linear attention", "in_terms_of": (n, d, m), "changes": elu,
-                     "mistakes": ("quadratic features assumed", "scores still counted")},
-        "similarity": {"quantity": "similarity", "mistakes": ("degree not applied", constants),
-                       "changes": (Given(symbol=q, role="query", value=query), Given(symbol=k, role="key", value=key))},
-    }[ask]  # fmt: skip
-    return question(label, ask, **fields)
 
 
 def _friendly(draw: random.Random) -> tuple[list[int], list[int]]:

@@ -8,9 +8,9 @@ from itertools import combinations
 from typing import Any
 
 from ..mistakes import mistake
-from ..record import Asked, Exercise, Given, Option, Structure
+from ..record import Asked, Exercise, Given, Structure
 from ..solving import Answer, answer
-from .family import BankExercise, built, letters, question, spread, words_of
+from .family import BankExercise, built, given_sizes, letters, numbered, question, spread, words_of
 
 NAME = "module"
 _WORDS = words_of("module")
@@ -50,13 +50,11 @@ def _exercise(seed: int | None, shape: Mapping[str, Any]) -> BankExercise:
         piece = PIECES[name]
         data = {"label": label, "first": piece["hints"][0], "last": piece["hints"][1]}
         texts = sorted(text.format(**names) for text in (piece["right"], *piece["also"]))
-        options = tuple(Option(label=str(place), text=text) for place, text in enumerate(texts, 1))
-        questions.append(question(label, "blank", "blank", data, object=label, form="blank", options=options,
+        questions.append(question(label, "blank", "blank", data, object=label, form="blank", options=numbered(texts),
                                   mistakes=tuple(piece["mistakes"])))  # fmt: skip
-    givens = [Given(symbol=names[role], role=role) for role in ("width", "heads")]  # pyright: ignore
     return built(
         NAME, seed, _WORDS, questions,
-        givens=[Given(role="listing", value=code), *givens],
+        givens=[Given(role="listing", value=code), *given_sizes(width=names["width"], heads=names["heads"])],
         data={"listing": code, "heads_said": f"`{names['heads']}` heads", "memory": names["memory"]},
         structure=Structure(source="cross", variant="mha"),
         kind=shape.values(),

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from ..record import Given, Structure
-from .family import BankExercise, built, letters, question, spread, vector, words_of
+from ..record import Given
+from .family import BankExercise, built, given_values, letters, questions, spread, vector, words_of
 
 NAME = "saturation"
 _DOCUMENT = {"d": "d_head", "s": "s", "n": "n", "vectors": ("q", "k"), "deviation": 1,
@@ -47,24 +47,11 @@ FAMILIES = {NAME: make}
 def _in_formulas(seed: int | None, shape: Mapping[str, Any], labels: list[str]) -> BankExercise:
     (q, k), d, s, n, deviation = shape["vectors"], shape["d"], shape["s"], shape["n"], shape["deviation"]
     law = f"iid with mean 0 and standard deviation {deviation}"
-    score = f"{q}^T {k}"
-    asked = {
-        "moments": {"quantity": "mean+variance", "object": score,
-                    "mistakes": ("terms not added", "standard deviation for variance")},
-        "scale": {"quantity": "scale_for_variance", "object": score,
-                  "mistakes": ("divided by the variance", "factor for divisor")},
-        "jacobian": {"quantity": "jacobian", "mistakes": ("only the diagonal", "sign turned")},
-        "norm": {"quantity": "jacobian_norm", "mistakes": ("pairs counted once", "only the diagonal")},
-        "bound": {"quantity": "jacobian_norm", "object": "bound",
-                  "mistakes": ("only the diagonal", "bound not squared")},
-        "words": {"quantity": "words", "mistakes": ("softmax flattens", "gradients explode")},
-    }  # fmt: skip
-    questions = [question(label, ask, **asked[ask]) for label, ask in zip(labels, shape["asked"], strict=False)]
     givens = [Given(symbol=name, role="law", law=law, shape=(d,)) for name in (q, k)]
     givens += [Given(symbol=s, role="scores", shape=(n,)), Given(symbol="a", role="weights", shape=(n,))]
     givens.append(Given(symbol=n, role="keys_length"))
     return built(
-        NAME, seed, words_of("saturation"), questions,
+        NAME, seed, words_of("saturation"), questions(labels, shape["asked"]),
         givens=givens,
         data={"q": q, "k": k, "d": d, "s": s, "n": n, "deviation": deviation, "each": deviation**4},
         symbols={d: "natural", n: "natural", q: f"vector[{d}]", k: f"vector[{d}]", s: f"vector[{n}]",
@@ -85,24 +72,13 @@ def _at_numbers(seed: int, shape: Mapping[str, Any], draw: random.Random) -> Ban
         "upstream": vector(upstream), "inner": inner,
     }  # fmt: skip
     scores = [f"ln({count})" for count in counts]
-    turned = ("sign turned",)
-    asked = {
-        "weights": {"quantity": "softmax", "mistakes": ("softmax not normalised",)},
-        "matrix": {"quantity": "jacobian", "mistakes": ("only the diagonal", *turned)},
-        "entry": {"quantity": "jacobian", "object": f"d a_{row} / d {s}_{column}", "mistakes": turned},
-        "size": {"quantity": "jacobian_norm", "mistakes": ("only the diagonal", "pairs counted once")},
-        "upstream": {"quantity": "gradient", "object": "scores", "mistakes": turned},
-        "hotter": {"quantity": "softmax", "changes": (Given(role="temperature", value=f"1/{power}"),),
-                   "mistakes": ("softmax not normalised",)},
-    }  # fmt: skip
-    questions = [question(label, ask, **asked[ask]) for label, ask in zip(letters(), shape["asked"], strict=False)]
+    hotter = {"changes": given_values(temperature=f"1/{power}")}
     givens = [Given(symbol=s, role="scores", value=scores)]
     givens += [Given(role="upstream", of="a", value=upstream)] if "upstream" in shape["asked"] else []
     return built(
-        NAME, seed, words_of("saturation"), questions,
+        NAME, seed, words_of("saturation"), questions(letters(), shape["asked"], hotter=hotter),
         givens=givens,
         data=data,
-        structure=Structure(),
         conventions={"index_base": 1},
         symbols={s: f"vector[{keys}]", "a": f"vector[{keys}]", "i": f"index[{keys}]", "j": f"index[{keys}]"},
         kind=("numbers", *shape.values()),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..record import Given, Structure
-from .family import BankExercise, built, letters, question, spread, words_of
+from .family import BankExercise, built, given_sizes, letters, questions, spread, words_of
 
 NAME = "values"
 _WORDS = words_of("values")
@@ -29,26 +29,18 @@ FAMILIES = {NAME: make}
 
 def _exercise(seed: int | None, shape: Mapping[str, Any], draw: random.Random) -> BankExercise:
     names, factor = shape["names"], shape["factor"]
-    width, heads = names["width"], names["heads"]
-    size = shape.get("size", 512)
+    width, size = names["width"], shape.get("size", 512)
     listing = _WORDS["code"]["listing"].format(**names)
     wider = (Given(symbol=names["v"], role="value_width", value=f"{factor} {width}"),)
     numbers = (Given(symbol=width, role="width", value=size), Given(role="value_width", value=factor * size))
-    asked = {
-        "changes": {"quantity": "listing_changes", "object": names["v"], "changes": wider, "form": "words"},
-        "value_shape": {"quantity": "shape", "object": "v", "changes": wider},
-        "output_shape": {"quantity": "shape", "object": names["output"], "changes": wider},
-        "score_shape": {"quantity": "shape", "object": "scores", "changes": wider},
-        "parameters": {"quantity": "parameters", "object": "attention", "changes": numbers},
-    }
-    questions = [question(label, ask, **asked[ask]) for label, ask in zip(letters(), shape["asked"], strict=False)]
+    asked = questions(letters(), shape["asked"], **{ask: {"changes": wider} for ask in shape["asked"]} | {
+        "parameters": {"changes": numbers}})  # fmt: skip
     often = {2: "twice", 3: "three times", 4: "four times"}[factor]
     data = {**names, "listing": listing, "factor": factor, "times": often, "value_layer": f"self.{names['v']}",
             "size": size}  # fmt: skip
-    sizes = [Given(symbol=width, role="width"), Given(symbol=heads, role="heads")]
     return built(
-        NAME, seed, _WORDS, questions,
-        givens=[Given(role="listing", value=listing), *sizes],
+        NAME, seed, _WORDS, asked,
+        givens=[Given(role="listing", value=listing), *given_sizes(width=width, heads=names["heads"])],
         data=data,
         structure=Structure(residual=True, biases=False, variant="mha"),
         kind=shape.values(),
