@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import resource
+import subprocess
+import sys
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +97,19 @@ def test_texts_with_units_are_read_by_maths() -> None:
         compare(with_unit(Fraction(10**7, 3), "days", "s"), with_unit(Fraction(10**7, 3), "weeks", "s"), {}).kind
         == "equal"
     )
+
+
+def test_solving_a_file_is_quick_and_the_package_does_not_import_pydantic(tmp_path: Path) -> None:
+    code = "import sys, qkv; print(sorted({'pydantic', 'torch', 'sympy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    path = tmp_path / "one.toml"
+    path.write_text(
+        '[[givens]]\nrole = "parameters"\nvalue = "7B"\n[[givens]]\nrole = "dtype"\nvalue = "bf16"\n'
+        '[[asked]]\nquantity = "weight_bytes"\n'
+    )
+    command = [sys.executable, "-c", "from qkv.cli import main; main()", "solve", str(path)]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert "14 GB" in done.stdout
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.7

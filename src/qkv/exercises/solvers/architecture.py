@@ -412,5 +412,5 @@ def written(setting: Setting, value: Any, dimension: str) -> tuple[str, str, lis
     text = units.with_unit(value, chosen, dimension, digits)
     if dimension == "B" and re.fullmatch("[kKMGTP]B", chosen) and not (unit and setting.exercise.said("byte_unit")):
         other = f"{chosen[0].upper()}iB"
-        return text, chosen, [Also(units.with_unit(value, other, "B", digits), value, f"in {other}, powers of 1024")]
+        return text, chosen, [Also(units.with_unit(value, other, "B", digits), value, f"{other}, powers of 1024")]
     return text, chosen, []

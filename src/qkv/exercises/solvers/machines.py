@@ -285,7 +285,7 @@ def compute_bound_from(exercise: Exercise, asked: Asked) -> Answer:
     also: Lines = []
     if machine.preset is not None and machine.rate_format in ("int8", "fp8") and exercise.given("rate") is None:
         slow = Fraction(machine.preset.rate("bfloat16")) / machine.need("bandwidth")
-        also = [("with 8-bit weights multiplied in 16 bits", slow * scale)]
+        also = [("8-bit weights multiplied in 16 bits", slow * scale)]
     return answer(setting, ridge * scale, "tokens in a batch", "2 operations for each weight and token", also=also)
 
 

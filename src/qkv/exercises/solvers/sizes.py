@@ -69,7 +69,7 @@ def _other_parameters(setting: Setting, model: Model, part: str, lines: Lines, r
             final = {"final_norm": part in WHOLE} if row["field"] == "norm" else {}
             changed = replace(model, **row["changes"], **final)
             others.append((row, total(parameter_lines(setting, changed, part, router))))
-    with_router = {"also": "with a router of width times experts", "convention": "whether experts have a router"}
+    with_router = {"also": "a router of width times experts", "convention": "whether experts have a router"}
     others.append(({**with_router, "value": "none"}, total(parameter_lines(setting, model, part, True))))
     for row, other in others:
         if other != found and "value" in row:
@@ -78,12 +78,12 @@ def _other_parameters(setting: Setting, model: Model, part: str, lines: Lines, r
     if part in WHOLE and not setting.has("vocabulary") and not named:
         setting.assume("the vocabulary", "no embedding")
     if part == "embeddings" and structure.tied is None and model.kind != "encoder":
-        also.append(("with an output matrix apart", found + model.vocabulary * model.d_model))
+        also.append(("an output matrix apart", found + model.vocabulary * model.d_model))
     if part == "model":
         inner = [line for line in lines if not line[0].startswith(("embed", "logits"))]
-        also.append(("without embeddings", total(inner)))
+        also.append(("no embeddings", total(inner)))
     elif part not in (*WHOLE, "embeddings", "unembedding"):
-        also.append(("in one layer", found / model.layers))
+        also.append(("one layer alone", found / model.layers))
     return also
 
 
@@ -128,7 +128,7 @@ def _linear_parameters(setting: Setting) -> Answer:
     biases = setting.one("experts") * out
     if biased is None:
         setting.assume("whether there are biases", "none")
-    also = [("without biases", lines[0][1])] if biased else [("with biases", lines[0][1] + biases)]
+    also = [("no biases", lines[0][1])] if biased else [("biases", lines[0][1] + biases)]
     lines += [("biases", biases)] if biased else []
     return answer(setting, total(lines), "parameters", lines=lines, also=also)
 
@@ -233,7 +233,7 @@ def flops(exercise: Exercise, asked: Asked) -> Answer:
     else:
         lines, also = counted_flops(setting, part_of(setting.words, "operations"), times, mac)
     if not exercise.said("flops_per_mac"):
-        also = [("with a multiply-add as one operation", total(lines) / 2), *also]
+        also = [("a multiply-add as one operation", total(lines) / 2), *also]
     return answer(setting, total(lines), "operations", reason, lines=lines, also=also, dimension="FLOP")
 
 
@@ -258,10 +258,10 @@ def counted_flops(setting: Setting, part: str, times: int, mac: int) -> tuple[Li
         other = total(count(part, not causal, counts_others))
         also.append(("all pairs counted" if causal else "causal pairs alone", other))
     if not exercise.said("exp_counts") and part in ("attention", "attention layer"):
-        also.append(("with scaling, softmax and division", total(count(part, bool(causal), True))))
+        also.append(("scaling, softmax and division counted", total(count(part, bool(causal), True))))
     if part == "attention":
         setting.assume("whether attention has its projections", "scores and weighted values alone")
-        also.append(("with the four projections", total(count("attention layer", bool(causal), counts_others))))
+        also.append(("the four projections", total(count("attention layer", bool(causal), counts_others))))
     return lines, also
 
 
@@ -387,7 +387,7 @@ def tensor_bytes(exercise: Exercise, asked: Asked) -> Answer:
     name = next((name for name, (pattern, _) in DATA["tensors"].items() if re.search(pattern, words)), "")
     refuse(not name, "not_understood", found=f"the tensor {asked.object}")
     found = size * tensor(setting, name)
-    also = [("in all layers", found * setting.one("layers"))] if re.search("score|attention", words) else []
+    also = [("all layers", found * setting.one("layers"))] if re.search("score|attention", words) else []
     return answer(setting, found, f"bytes of {asked.object}", also=also, dimension="B")
 
 
@@ -441,7 +441,7 @@ def moved_bytes(exercise: Exercise, asked: Asked) -> Answer:
     if what == DATA["moved"]["attention"][3]:
         setting.assume("whether scores are written to memory", "a kernel that keeps scores near the cores")
         again = 4 * setting.bytes_of("activations") * tensor(setting, "scores")
-        also = [("with scores and weights written and read again", found + again)]
+        also = [("scores and weights written and read again", found + again)]
     return answer(setting, found, "bytes moved", what, also=also, dimension="B")
 
 
@@ -471,7 +471,7 @@ def activation_bytes(exercise: Exercise, asked: Asked) -> Answer:
         return answer(setting, found, "activations", "the input of each layer is kept", dimension="B")
     setting.assume("what a layer stores", "34 n d + 5 h n^2 bytes for each sequence (16 bits, a mask of 1 byte)")
     kept, scores = 34 * rows * model.d_model, 5 * rows * length * model.heads
-    also = [("with scores computed again in the backward pass", kept)]
+    also = [("scores computed again in the backward pass", kept)]
     return answer(setting, kept + scores, "activations", dimension="B", also=also)
 
 
@@ -484,7 +484,7 @@ def training_bytes(exercise: Exercise, asked: Asked) -> Answer:
         return answer(setting, stated, "memory", _STATED, dimension="B")
     lines = training_lines(setting)
     lines = {"weights": lines[:1], "gradients": lines[1:2], "optimizer": lines[2:]}.get(kind, lines)
-    also = [("without a copy of the weights in float32", total([line for line in lines if "copy" not in line[0]]))]
+    also = [("no copy of the weights in float32", total([line for line in lines if "copy" not in line[0]]))]
     return answer(setting, total(lines), "memory", lines=lines, also=also, dimension="B")
 
 
