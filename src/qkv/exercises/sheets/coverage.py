@@ -42,6 +42,7 @@ class Neutral:
     asides: re.Pattern[str]
     scopes: re.Pattern[str]
     notes: re.Pattern[str]
+    never: re.Pattern[str]
     assumptions: dict[str, str]  # what an answer may not assume, unless the text holds some words
     data: dict[str, Any]
 
@@ -60,6 +61,7 @@ def neutral() -> Neutral:
         pattern("|".join([*data["asides"], *data["notes"]]), {}),
         pattern(rf"\b(?:{'|'.join(data['scopes'])})\b", {}),
         pattern("|".join(data["notes"]), {}),
+        pattern("|".join(data["never"]), {}),
         data["assumptions"],
         data,
     )
@@ -95,6 +97,7 @@ def in_setup(
         if (start, end) in asides or _ASIDE.match(shown[start:end]):
             continue
         piece = rest[start:end]
+        yield from (found.group() for found in neutral().never.finditer(shown[start:end]))
         for found in neutral().mechanisms.finditer(piece):
             if not neutral().denied.search(shown[max(0, start + found.start() - 40) : start + found.start()]):
                 yield found.group().strip()
@@ -266,6 +269,8 @@ def contradictory(exercise: Exercise, asked: Asked) -> Iterator[Finding]:
             "scores",
             "value",
         )
+        if given.role == "dtype" and sized and seen.setdefault(key, given.value) != given.value:
+            yield Finding("contradiction", {"what": "the format", "first": seen[key], "second": given.value})
         if not plain_number:
             continue
         try:

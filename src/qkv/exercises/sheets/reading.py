@@ -13,36 +13,12 @@ from ...errors import QkvError
 from ..findings import Finding
 from ..record import LOOKED_AT, Asked, Definition, Exercise, Given, Option, Span, Structure, plain_label, shape_of
 from ..solving import Answer, Solution, Solved, quantities, solve_part
+from . import coverage, stated
 from .asked import TABLE, AskedFor, Clause, Wanted, find_asked, plain, row_number
 from .conventions import Settled, settled
-from .coverage import (
-    accounted,
-    contradictory,
-    defined,
-    doubtful,
-    foreign,
-    in_setup,
-    left_out,
-    norms_in,
-    unsettled,
-    unused,
-    without_notes,
-)
 from .givens import find_definitions, find_givens
 from .parts import stem_of, with_parts
 from .splitting import Choice, Question, split
-from .stated import (
-    RULE,
-    SHAPED,
-    by_words,
-    centred,
-    rules_of_thumb,
-    shapes,
-    torn_sizes,
-    unnamed_numbers,
-    upstream,
-    with_usual_letters,
-)
 from .tasks import FENCED, Task, read_task
 
 THRESHOLD = 0.6  # tuned on tests/exercises/sheets/own
@@ -119,7 +95,7 @@ def _read_tree(
 
     `stem` is the sentence of the set-up that the part goes on with, `before` what the parts before it ask.
     """
-    question = with_parts(question, defined(f"{setup}\n{question.text}"))
+    question = with_parts(question, coverage.defined(f"{setup}\n{question.text}"))
     if not question.parts:
         yield _read(question, setup, stem, before)
         return
@@ -178,7 +154,7 @@ def _read(
     text, context = question.text[:LONGEST], question.context[-LONGEST:]
     if task := read_task(text, context):
         return _read_test(question, task)
-    names = defined(f"{setup}\n{text}")
+    names = coverage.defined(f"{setup}\n{text}")
     asks = find_asked(text, names, told=setup)
     if not asks.wanted and not asks.prose and stem:
         joined = f"{stem} {text}"
@@ -194,24 +170,24 @@ def _read(
         before[""] = before[plain_label(question.label)[-1:]] = asks.wanted
     says = settled(text, context)
     whole = f"{text}\n{context}"
-    givens = by_words(find_givens(without_notes(text), without_notes(context)), whole)
+    givens = stated.by_words(find_givens(coverage.without_notes(text), coverage.without_notes(context)), whole)
     more = (
-        *upstream(text),
-        *upstream(context),
-        *torn_sizes(givens, whole),
-        *shapes(givens, whole),
-        *unnamed_numbers(asks, givens, text),
+        *stated.upstream(text),
+        *stated.upstream(context),
+        *stated.torn_sizes(givens, whole),
+        *stated.shapes(givens, whole),
+        *stated.unnamed_numbers(asks, givens, text),
     )
     if any(given.role == "degree" for given in more):
         says.structure.setdefault("similarity", "polynomial")
     sized = any(quantities()[each.quantity]["module"] in ("sizes", "machines") for each in asks.wanted)
-    givens = with_usual_letters(givens) if sized else givens
+    givens = stated.with_usual_letters(givens) if sized else givens
     base = _base((*(given for given in givens if given.of != "change"), *more))
     options = tuple(Option(label=each.label, text=each.text) for each in question.options)
-    base, assumed = centred(base)
+    base, assumed = stated.centred(base)
     exercise = Exercise(
         label=question.label, title=question.title, text=text, span=question.span, givens=base,
-        definitions=(*rules_of_thumb(asks, text), *_definitions(text), *_definitions(context)),
+        definitions=(*stated.rules_of_thumb(asks, text), *_definitions(text), *_definitions(context)),
         structure=says.as_structure(), conventions=says.as_conventions(),
     )  # fmt: skip
     asked = _asked(question, asks, givens, exercise, says, options)
@@ -252,27 +228,29 @@ def _left_out(
     if "moments" in modules:
         shapes_read = {size for given in exercise.givens for size in given.shape or ()}
         yield from (size for size in _REALS.findall(f"{text} {setup}") if int(size) not in shapes_read)
-    stated = [given for given in (*givens, *exercise.givens) if given.value is not None and given.role != "other"]
-    values = frozenset(str(given.value) for given in stated)
+    told = [given for given in (*givens, *exercise.givens) if given.value is not None and given.role != "other"]
+    values = frozenset(str(given.value) for given in told)
     if modules & _ON_ATTENTION and "norms" not in modules:
-        yield from norms_in(f"{asks.plain}\n{plain(setup)}")
+        yield from coverage.norms_in(f"{asks.plain}\n{plain(setup)}")
     known = [span for each in asks.wanted for span in each.spans] + says.spans + spans_of((*givens, *exercise.givens))
-    known += [match.span() for match in (*RULE.finditer(text), *SHAPED.finditer(text))]
-    known += accounted(asks.plain, exercise)
+    known += [match.span() for match in (*stated.RULE.finditer(text), *stated.SHAPED.finditer(text))]
+    known += coverage.accounted(asks.plain, exercise)
     known += [(clause.span[0], clause.span[0] + len(clause.verb)) for clause in asks.again]
     known += [found.span() for clause in asks.again for found in _CHANGES.finditer(asks.plain, *clause.span)]
-    yield from left_out(asks, known, values, figures, formulas, {given.role for given in stated})
+    yield from coverage.left_out(asks, known, values, figures, formulas, {given.role for given in told})
     if setup.strip():
         whole = f"{setup}\n{text}"
         known = (
-            spans_of((*by_words(find_givens(without_notes(setup), text), whole), *upstream(setup)))
+            spans_of(
+                (*stated.by_words(find_givens(coverage.without_notes(setup), text), whole), *stated.upstream(setup))
+            )
             + settled(setup).spans
         )
-        known += [match.span() for match in (*RULE.finditer(setup), *SHAPED.finditer(setup))]
+        known += [match.span() for match in (*stated.RULE.finditer(setup), *stated.SHAPED.finditer(setup))]
         asked = find_asked(setup)
-        known += accounted(asked.plain, exercise)
+        known += coverage.accounted(asked.plain, exercise)
         known += [clause.span for clause in (*asked.unread, *asked.prose)]
-        yield from in_setup(asked.plain, known, values, figures, formulas)
+        yield from coverage.in_setup(asked.plain, known, values, figures, formulas)
 
 
 def spans_of(givens: Iterable[Given]) -> list[Span]:
@@ -342,7 +320,7 @@ def _asked(
             several=bool(_SEVERAL.search(question.text)), changes=changed, text=_words(question, wanted),
             span=question.locate(wanted.clause.span), confidence=min(wanted.weight, 1.0),
         )  # fmt: skip
-        if asks.experiments or doubtful(asked, exercise, f"{question.context} {question.text}"):
+        if asks.experiments or coverage.doubtful(asked, exercise, f"{question.context} {question.text}"):
             asked = asked.model_copy(update={"confidence": 0.3})
         found += _apart(asked, givens)
     for clause in asks.again:
@@ -500,7 +478,7 @@ def _solved(exercise: Exercise, asked: Asked, told: str) -> Solved:
     looked_at: set[str] = set()
     token = LOOKED_AT.set(looked_at)
     try:
-        for finding in contradictory(exercise, asked):
+        for finding in coverage.contradictory(exercise, asked):
             return Solved(asked, refusal=finding)
         found = solve_part(exercise, asked)
     except QkvError as error:
@@ -509,9 +487,9 @@ def _solved(exercise: Exercise, asked: Asked, told: str) -> Solved:
         LOOKED_AT.reset(token)
     if found.answer is not None:
         for finding in (
-            *unused(exercise, asked, looked_at),
-            *unsettled(asked, found.answer),
-            *foreign(exercise, asked, found.answer, told),
+            *coverage.unused(exercise, asked, looked_at),
+            *coverage.unsettled(asked, found.answer),
+            *coverage.foreign(exercise, asked, found.answer, told),
         ):
             return Solved(asked, refusal=finding)
     return found
