@@ -8,9 +8,10 @@ from math import isqrt
 from typing import Any
 
 from ..record import Given, Option, Structure
-from .family import BankExercise, Question, built, filled, question, spread, vector, words_of
+from .family import BankExercise, Question, built, filled, given_values, question, spread, vector, words_of
 
 NAME = "norms"
+_WORDS = words_of("norms")
 # Whole numbers that add up to 0 and whose mean square is a square.
 _SPREADS = ((1, -1), (1, 1, -1, -1), (5, -1, -1, -3), (4, -1, -1, -1, -1), (3, 1, 0, -1, -3), (1, 1, 1, -1, -1, -1))
 _CLAIMS = {
@@ -53,21 +54,17 @@ FAMILIES = {NAME: make}
 
 
 def _exercise(seed: int | None, shape: Mapping[str, Any], draw: random.Random) -> BankExercise:
-    words, axes = words_of("norms"), shape["axes"]
-    signs = ("i", "ii")
-    asked = [_dependence(f"a({sign})", norm, axes) for sign, norm in zip(signs, shape["norms"], strict=True)]
+    axes = shape["axes"]
+    asked = [_dependence(f"a({sign})", norm, axes) for sign, norm in zip(("i", "ii"), shape["norms"], strict=True)]
     if shape["claim"]:
         claim, squared = _CLAIMS[shape["claim"]]
-        asked.append(question("b", "proof", "identity", {"claimed": claim, "squared": squared}, object=claim))
+        asked.append(question("b", "proof", "", {"claimed": claim, "squared": squared}))
     if shape["numbers"]:
         asked.append(_numbers("c" if shape["claim"] else "b", shape, draw))
-    data = {
-        "tensor": words["two_axes" if axes == 2 else "three_axes"],
-        "claim": words[f"{shape['claim']}_claim"] if shape["claim"] else "",
-    }
+    claimed = _WORDS[f"{shape['claim']}_claim"] if shape["claim"] else ""
     return built(
-        NAME, seed, words, asked,
-        data=data,
+        NAME, seed, _WORDS, asked,
+        data={"tensor": _WORDS["two_axes" if axes == 2 else "three_axes"], "claim": claimed},
         structure=Structure(norm="rms" if shape["claim"] == "rms" else "layer"),
         givens=[Given(symbol="x", role="input", shape=("B", "D") if axes == 2 else ("B", "T", "D"))],
         symbols={"B": "natural", "D": "natural", "T": "natural", "d": "natural", "gamma": "nonnegative",
@@ -78,20 +75,18 @@ def _exercise(seed: int | None, shape: Mapping[str, Any], draw: random.Random) -
 
 
 def _dependence(label: str, norm: str, axes: int) -> Question:
-    words = words_of("norms")
     names = ("b", "t", "j") if axes == 3 else ("b", "", "j")
     options = []
     for sign, same in _PLACES[axes].items():
         indices = [name if kept else f"{name}'" for name, kept in zip(names, same, strict=True) if name]
-        differs = [f"${name}' \\ne {name}$" for name, kept in zip(names, same, strict=True) if name and not kept]
-        text = f"$x_{{{','.join(indices)}}}$" + (f" with {' and '.join(differs)}" if differs else "")
+        differs = " and ".join(f"${name[0]}' \\ne {name[0]}$" for name in indices if "'" in name)
+        text = f"$x_{{{','.join(indices)}}}$" + (f" with {differs}" if differs else "")
         options.append(Option(label=sign, text=text))
     of, wrong = _NORMS[norm]
-    mistakes = (wrong, "mean of every axis", *(() if norm == "evaluation" else ("only itself",)))
-    output = f"y_{{{','.join(filter(None, names))}}}"
-    data = {"output": output, "norm": words["norms"][norm], "over": words["over"][norm]}
-    return question(label, "dependence", "dependence", data, object=of, options=tuple(options), several=True,
-                    form="choice", mistakes=mistakes)  # fmt: skip
+    data = {"output": f"y_{{{','.join(filter(None, names))}}}", "norm": _WORDS["norms"][norm]}
+    data |= {"over": _WORDS["over"][norm], "wrong": wrong}
+    return question(label, "dependence", "", data, object=of, options=tuple(options), several=True,
+                    mistakes=() if norm == "evaluation" else ("only itself",))  # fmt: skip
 
 
 def _numbers(label: str, shape: Mapping[str, Any], draw: random.Random) -> Question:
@@ -104,25 +99,18 @@ def _numbers(label: str, shape: Mapping[str, Any], draw: random.Random) -> Quest
     if kind == "rms":
         x = [each * draw.choice((-1, 1)) for each in x]
     gamma, beta = root * draw.choice((2, -1, 3, -2)), 0 if kind == "rms" else draw.choice((-3, -2, -1, 1, 2, 4))
-    unit = "root of the mean square" if kind == "rms" else "standard deviation"
-    words = words_of("norms")
-    data = {"x": vector(x), "gamma": gamma, "beta": beta, "n": len(x)}
+    rms = kind == "rms"
+    data = {"x": vector(x), "gamma": gamma, "beta": beta, "n": len(x), "divisor": root * size, "mean": centre}
     data |= {
-        "given": filled(words["givens"][kind], data),
-        "order": "Leave the mean" if kind == "rms" else "Subtract the mean",
-        "root": unit,
-        "divisor": root * size,
-        "centre": "" if kind == "rms" else f" and the mean {centre}",
-        "mean": centre,
+        "given": filled(_WORDS["givens"][kind], data),
+        "order": "Leave the mean" if rms else "Subtract the mean",
+        "root": "root of the mean square" if rms else "standard deviation",
+        "centre": "" if rms else f" and the mean {centre}",
     }
-    values = [[each] for each in x] if kind == "batch" else x
-    changes = [Given(symbol="u", role="input", value=values), Given(role="epsilon", value=0)]
-    changes += [Given(role="gamma", value=gamma), Given(role="beta", value=beta)]
+    values = Given(symbol="u", role="input", value=[[each] for each in x] if kind == "batch" else x)
+    changes = (values, *given_values(epsilon=0, gamma=gamma, beta=beta))
     if shape["asked"] == "statistics":
-        return question(label, "statistics", "norm_statistics", data, object=kind, changes=tuple(changes),
-                        mistakes=("standard deviation for variance",))  # fmt: skip
-    mistakes = ["divided by the variance in a norm", "scale left out"]
-    mistakes += [] if kind == "rms" else ["shift left out", "mean not taken off"]
-    if root * size == 1:
-        mistakes.remove("divided by the variance in a norm")
-    return question(label, "apply", f"{kind}_norm", data, changes=tuple(changes), mistakes=tuple(mistakes))
+        return question(label, "statistics", "", data, object=kind, changes=changes)
+    mistakes = [] if root * size == 1 else ["divided by the variance in a norm"]
+    mistakes += ["scale left out", *([] if rms else ["shift left out", "mean not taken off"])]
+    return question(label, "apply", f"{kind}_norm", data, changes=changes, mistakes=tuple(mistakes))

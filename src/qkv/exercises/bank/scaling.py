@@ -63,7 +63,7 @@ def _exercise(name: str, seed: int | None, shape: Mapping[str, Any], draw: rando
     deviations = [each for each in dict.fromkeys(spreads) if each[0].islower()]
     names = [*([] if kind == "heads" else [width]), *means, *(each for each in dict.fromkeys(spreads) if each != "I")]
     data = {
-        "q": q, "k": k, "width": width, "score": _latex(score), "half": half,
+        "q": q, "k": k, "width": width, "score": _latex(score), "plain_score": score, "half": half,
         "model": heads * size, "head_count": heads, "size": size,
         "terms": "" if bare else f", in terms of {listed([f'${_latex(each)}$' for each in names])}",
         "means": "" if bare else words["scalar_mean" if scalar else "vector_mean"],
@@ -74,12 +74,14 @@ def _exercise(name: str, seed: int | None, shape: Mapping[str, Any], draw: rando
     }  # fmt: skip
     which = kind if bare else "both" if len(means) == 1 and len(set(spreads)) == 1 else "apart"
     data["laws"] = filled(words[which] + (f" {words['heads']}" if kind == "heads" else ""), data)
-    wider = dict.fromkeys(deviations, draw.choice((2, 3)))
-    questions = _questions(
-        shape["asked"], means, deviations, wider, score, width, draw.choice((4, 9, 16)), kind, scalar
-    )
+    wider, wanted = draw.choice((2, 3)), draw.choice((4, 9, 16))
+    misread = "mean read as a vector" if scalar else "mean read as a scalar"
+    asked = []
+    for label, ask in zip(letters(), shape["asked"], strict=False):
+        values = {**dict.fromkeys(means, 0), **dict.fromkeys(deviations, wider if ask in ("wider", "wanted") else 1)}
+        asked.append(_question(label, ask, kind, values, width, wanted, misread))
     return built(
-        name, seed, words, questions,
+        name, seed, words, asked,
         givens=givens,
         data=data,
         symbols=_symbols(means, spreads, width, q, k, scalar),
@@ -87,41 +89,31 @@ def _exercise(name: str, seed: int | None, shape: Mapping[str, Any], draw: rando
     )  # fmt: skip
 
 
-def _questions(asked: Sequence[str], means: Sequence[str], deviations: Sequence[str], wider: Mapping[str, int],
-               score: str, width: str, wanted: int, kind: str, scalar: bool) -> list[Question]:  # fmt: skip
-    misread = "mean read as a vector" if scalar else "mean read as a scalar"
-    named = kind not in ("uniform", "signs")
-    plain = kind not in _MATRIX_LAWS
-    same = kind in ("one law", "factor") and named
-    squared = ("factor not squared",) if kind == "factor" else ()
-    found = []
-    for label, ask in zip(letters(), asked, strict=False):
-        values = {**dict.fromkeys(means, 0), **(wider if ask in ("wider", "wanted") else dict.fromkeys(deviations, 1))}
-        changes = [Given(symbol=each, role="other", value=value) for each, value in values.items()]
-        special = f"Let {listed([f'${_latex(each)} = {value}$' for each, value in values.items()])}. " if values else ""
-        target = wanted if ask == "wanted" else 1
-        free = plain and kind != "heads"
-        data = {"special": special, "wanted": target, "in_width": f", in terms of ${width}$" if free else ""}
-        if ask in ("mean", "scaled_mean", "variance", "scaled_variance"):
-            of = score if not ask.startswith("scaled") else f"{score} / sqrt({width})"
-            mistakes = [misread] if named and (plain or ask == "mean") else []
-            if ask == "mean":
-                mistakes += ["query and key taken for one vector"] if same else []
-            elif ask == "variance":
-                mistakes += [*(["means left out of the variance"] if named else []), "standard deviation for variance"]
-            else:
-                mistakes += ["no scaling"] if named or ask == "scaled_variance" else []
-            found.append(question(label, ask, ask.removeprefix("scaled_"), data, object=of, mistakes=tuple(mistakes)))
-        elif ask in ("practical", "wider"):
-            mistakes = ["standard deviation for variance", *(["terms not added"] if plain else []), *squared]
-            found.append(question(label, "centred", "variance", data, object=score, changes=tuple(changes),
-                                  mistakes=tuple(mistakes)))  # fmt: skip
-        else:
-            mistakes = ["divided by the variance", "no scaling", "factor for divisor"]
-            changes += [Given(role="target_variance", value=target)] if target != 1 else []
-            found.append(question(label, "divisor", "scale_for_variance", data, object=score, changes=tuple(changes),
-                                  mistakes=tuple(mistakes)))  # fmt: skip
-    return found
+def _question(label: str, ask: str, kind: str, values: Mapping[str, int], width: str, wanted: int,
+              misread: str) -> Question:  # fmt: skip
+    named, plain = kind not in ("uniform", "signs"), kind not in _MATRIX_LAWS
+    mistakes = {
+        "mean": [misread] * named + ["query and key taken for one vector"] * (kind in ("one law", "factor")),
+        "scaled_mean": [misread] * (named and plain) + ["no scaling"] * named,
+        "variance": [misread] * (named and plain) + ["means left out of the variance"] * named
+        + ["standard deviation for variance"],
+        "scaled_variance": [misread] * (named and plain) + ["no scaling"],
+        "centred": ["terms not added"] * plain + ["factor not squared"] * (kind == "factor"),
+        "divisor": [],
+    }  # fmt: skip
+    target = wanted if ask == "wanted" else 1
+    entry = {"practical": "centred", "wider": "centred", "wanted": "divisor"}.get(ask, ask)
+    changes = [Given(symbol=each, role="other", value=value) for each, value in values.items()]
+    changes += [Given(role="target_variance", value=target)] if target != 1 else []
+    data = {
+        "special": f"Let {listed([f'${_latex(each)} = {value}$' for each, value in values.items()])}. "
+        if values
+        else "",
+        "wanted": target,
+        "in_width": f", in terms of ${width}$" if plain and kind != "heads" else "",
+    }
+    changed = tuple(changes) if entry in ("centred", "divisor") else ()
+    return question(label, entry, "", data, changes=changed, mistakes=tuple(mistakes[entry]))
 
 
 def _spreads(kind: str, names: tuple[str, str]) -> tuple[str, ...]:
