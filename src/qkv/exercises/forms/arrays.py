@@ -6,15 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from .statement import closing, split_outside
+from .statement import PATTERNS, closing, split_outside
 
 Cells: TypeAlias = "list[Any] | str"
 MOST = 10_000  # entries
 
-_MATRIX = r"(?:[bpBvV]?matrix|smallmatrix|array)\*?"
-_ENVIRONMENT = re.compile(rf"\\begin\s*\{{{_MATRIX}\}}(?:\{{[^{{}}]{{0,40}}\}})?(.*)\\end\s*\{{{_MATRIX}\}}", re.DOTALL)
-_CALL = re.compile(r"^(?:(?:np|numpy|torch|jnp|tf)\.)?(?:array|tensor|Tensor|asarray|matrix|FloatTensor)\s*\(")
-_TURNED = re.compile(r"\s*(?:\^\s*\{?\s*(?:T|\\top|\\intercal)\s*\}?|ᵀ|\.T)\s*$")
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?:/\d+)?"
 
 
@@ -25,13 +21,17 @@ def cells_of(text: str) -> Cells | None:
     ([['2'], ['3']], [['1', '0'], ['0', '1']], ['1.', '2'])
     """
     text = text.strip()
-    if (call := _CALL.match(text)) and text.endswith(")") and closing(text, call.end() - 1) == len(text) - 1:
+    if (
+        (call := PATTERNS["array_call"].match(text))
+        and text.endswith(")")
+        and closing(text, call.end() - 1) == len(text) - 1
+    ):
         return cells_of(split_outside(text[call.end() : -1], ",")[0])
-    if turned := _TURNED.search(text):
+    if turned := PATTERNS["turned"].search(text):
         found = cells_of(text[: turned.start()])
         # The transpose of a list or of a row is the vector; of other matrices, `qkv.maths` takes care.
         return found if (found is not None and len(lengths(found) or (2, 2)) == 1) or is_line(found) else None
-    if found := _ENVIRONMENT.fullmatch(text):
+    if found := PATTERNS["environment"].fullmatch(text):
         if r"\begin" in found[1]:
             return None
         rows = [row for row in re.split(r"\\\\(?:\[[^\]]{0,20}\])?|\\cr\b", found[1]) if row.strip(" \n\t&")]
@@ -39,7 +39,7 @@ def cells_of(text: str) -> Cells | None:
     if len(text) < 2 or text[0] + text[-1] not in ("()", "[]") or closing(text, 0) != len(text) - 1:
         return None
     inner = text[1:-1].strip().rstrip(",")
-    if _ENVIRONMENT.fullmatch(inner):
+    if PATTERNS["environment"].fullmatch(inner):
         return cells_of(inner)
     # The rows of a printed array have no commas between them.
     pieces = split_outside(re.sub(r"\]\s*\[", "],[", inner), ",") if inner[:1] in "[(" else []

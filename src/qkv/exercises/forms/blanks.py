@@ -9,14 +9,8 @@ from ...maths import Verdict, compare
 from ..findings import Finding
 from ..outcome import Outcome, right, unread, wrong
 from ..solving import Answer
-from .statement import split_outside, squeezed, stated
+from .statement import PATTERNS, split_outside, squeezed, stated
 from .values import Context, from_verdict, judge_shape
-
-_EINSUM = re.compile(
-    r"[\"']?\s*([A-Za-z]+(?:\s*,\s*[A-Za-z]+)*)\s*->\s*([A-Za-z]*)\s*[\"']?\s*(?:,\s*(.*?))?\s*\)?\s*$", re.DOTALL
-)
-_CALL = re.compile(r"(?:(?:torch|nn|np|F|self|functional)\.)*(\w+)\s*\((.*)\)\s*$", re.DOTALL)
-_PREFIX = re.compile(r"^(?:(?:torch|np|jnp|tf|numpy|oe|einops)\.)?(?:einsum|contract)\s*\(\s*")
 
 
 def judge_blank(answer: Answer, text: str, context: Context) -> Outcome:
@@ -39,7 +33,7 @@ def _judged(answer: Answer, code: str, context: Context) -> Outcome:
         return _judge_einsum(gold, code)
     if gold[:1] in "[(" or gold.startswith("torch.Size"):
         return judge_shape(answer, code, context)
-    one, two = _CALL.fullmatch(gold), _CALL.fullmatch(code)
+    one, two = PATTERNS["code_call"].fullmatch(gold), PATTERNS["code_call"].fullmatch(code)
     if one and two:
         return _judge_call(one, two, answer, context)
     verdict = _compared(gold, code, answer, context)
@@ -96,7 +90,7 @@ def _judge_einsum(gold: str, code: str) -> Outcome:
 
 
 def _einsum(code: str) -> tuple[list[str], str, list[str]] | None:
-    found = _EINSUM.fullmatch(_PREFIX.sub("", code.strip()))
+    found = PATTERNS["einsum"].fullmatch(PATTERNS["einsum_call"].sub("", code.strip()))
     if found is None:
         return None
     terms = [term.strip() for term in found[1].split(",")]

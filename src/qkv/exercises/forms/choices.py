@@ -9,15 +9,8 @@ from ..findings import Finding
 from ..outcome import Outcome, right, unread, wrong
 from ..record import plain_label
 from ..solving import Answer
-from .statement import LONGEST, doubted, plain_text, split_outside, squeezed, trimmed
+from .statement import LONGEST, PATTERNS, doubted, plain_text, split_outside, squeezed, trimmed
 from .values import Context
-
-_BETWEEN = re.compile(r"[&+/\n]|\band\b|(?<=\))\s*(?=\()")
-_FILLING = re.compile(
-    r"^(?:(?:both|only|just|options?|choices?|answers?|statements?|select|pick)\b[\s:]*)+"
-    r"|\s+(?:only|both|alone|(?:is|are) (?:correct|right|true))$",
-    re.IGNORECASE,
-)
 
 
 def judge_choice(answer: Answer, text: str, context: Context) -> Outcome:
@@ -63,7 +56,10 @@ def chosen_labels(text: str, options: Mapping[str, str]) -> set[str] | Finding:
 
 
 def _pieces(text: str) -> list[str]:
-    pieces = (_FILLING.sub("", each.strip(" .:")).strip() for each in split_outside(_BETWEEN.sub(";", text), ",;"))
+    pieces = (
+        PATTERNS["filling"].sub("", each.strip(" .:")).strip()
+        for each in split_outside(PATTERNS["between"].sub(";", text), ",;")
+    )
     return [piece for piece in pieces if piece]
 
 

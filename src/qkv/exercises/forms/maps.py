@@ -13,11 +13,10 @@ from ...maths import compare
 from ..findings import Finding
 from ..outcome import Outcome, right, unread, wrong
 from ..solving import Answer
-from .statement import split_outside, stated
+from .statement import PATTERNS, split_outside, stated
 from .values import Context
 
 SIZE = 3  # the width for which a list with dots is written out
-_DOTS = re.compile(r"\\(?:dots|ldots|cdots)|\.\.\.|…")
 
 
 def judge_map(answer: Answer, text: str, context: Context) -> Outcome:
@@ -64,7 +63,7 @@ def written_out(features: list[str], name: str, width: str) -> list[str] | None:
     found: list[str] = []
     indices = re.compile(rf"{name}_(?:\{{([^{{}}]*)\}}|(\w))")
     for place, feature in enumerate(features):
-        if not _DOTS.fullmatch(feature.strip()):
+        if not PATTERNS["dots"].fullmatch(feature.strip()):
             found.append(feature.strip())
             continue
         if not found or place + 1 >= len(features):

@@ -11,23 +11,13 @@ from ...maths import Verdict, compare, holds, latex, parse
 from ..findings import Finding
 from ..outcome import Outcome, right, unread
 from ..solving import Answer
-from .statement import ALIGNED, plain_text, split_outside, trimmed
+from .statement import PATTERNS, plain_text, split_outside, trimmed
 from .values import Context
 
 LONGEST = 4_000  # characters of a proof
 
-_LINE = re.compile(r"\\\\(?:\[[^\]]{0,20}\])?|\n|\\(?:Rightarrow|implies|therefore|iff)(?![A-Za-z])|[⇒⟹∴⟺]")
 _WRITTEN = {"≤": r"\\leq?(?![A-Za-z])|<=", "≥": r"\\geq?(?![A-Za-z])|>=", "=": r"\\equiv(?![A-Za-z])|≡"}
 _SIGNS = {"=": "=", "≤": "<=", "≥": ">=", "<": "<", ">": ">"}
-_MATRIX = re.compile(r"\\begin\s*\{[bp]?matrix\}.*?\\end\s*\{[bp]?matrix\}", re.DOTALL)
-_ROW = re.compile(r"(?<![A-Za-z\\])([A-Z])\s*_\s*(?:\{\s*([a-z])\s*\}|([a-z]))(?![\w,])")
-_FORMULA = re.compile(r"\$\$?([^$]+)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\]")
-_TAKEN_BACK = re.compile(r"\b(?:wrong|false|incorrect|maybe|perhaps|not sure|doubt|guess)\b|\?", re.IGNORECASE)
-_REMARK = re.compile(
-    r"\\(?:text|mbox|tag|textit|intertext)\s*\{[^{}]*\}|\((?=[^()]*[a-z]{3,} )[^()]*\)|\s+\[[^\]]*[a-z]{4,}[^\]]*\]"
-    r"|,?\s+\b(?:by|because|since|using|where|with|as|due to|from)\s.*$",
-    re.DOTALL,
-)
 
 
 class Link(NamedTuple):
@@ -40,10 +30,10 @@ def judge_proof(answer: Answer, text: str, context: Context) -> Outcome:
     """Every link by `qkv.maths`; a refuted link is wrong and named, one that cannot be read leaves the proof unread."""
     if not text.strip() or len(text) > LONGEST:
         return unread("no_answer" if not text.strip() else "too_long", size=len(text), most=LONGEST)
-    if (taken_back := _TAKEN_BACK.search(_FORMULA.sub(" ", text))) is not None:
+    if (taken_back := PATTERNS["taken_back"].search(PATTERNS["formula"].sub(" ", text))) is not None:
         return unread("hedged", words=taken_back[0])
     symbols = {**answer.derivation.symbols, **answer.symbols}
-    chains = _chains(ALIGNED.sub(" ", plain_text(text)))
+    chains = _chains(PATTERNS["aligned"].sub(" ", plain_text(text)))
     verdicts = {link: _verdict(link, symbols) for chain in chains for link in chain}
     if not verdicts:
         return unread("no_chain")
@@ -99,14 +89,18 @@ def _members(formula: str) -> tuple[list[str], list[str]]:
 
 def _chains(text: str) -> list[list[Link]]:
     """The chains of a text: formulas with relations, line by line; a line that begins with a sign goes on."""
-    text = _MATRIX.sub(lambda found: found[0].replace(r"\\", "\x01").replace("&", "\x02"), text).replace("&", " ")
+    text = (
+        PATTERNS["matrix"]
+        .sub(lambda found: found[0].replace(r"\\", "\x01").replace("&", "\x02"), text)
+        .replace("&", " ")
+    )
     chains: list[list[Link]] = []
     last = ""
-    for line in _LINE.split(text.replace("\x02", "&")):
-        marked = [next(filter(None, groups)) for groups in _FORMULA.findall(line)]
+    for line in PATTERNS["line"].split(text.replace("\x02", "&")):
+        marked = [next(filter(None, groups)) for groups in PATTERNS["formula"].findall(line)]
         for formula in marked or [line]:
             pieces, signs = _members(formula)
-            members = [trimmed(_REMARK.sub(" ", piece)) for piece in pieces]
+            members = [trimmed(PATTERNS["remark"].sub(" ", piece)) for piece in pieces]
             if not signs or not members[-1]:
                 continue
             goes_on, members[0] = not members[0] and bool(chains), members[0] or last
@@ -121,7 +115,7 @@ def _verdict(link: Link, symbols: Mapping[str, str]) -> Verdict:
         return holds(link.before, _SIGNS[link.relation], link.after, symbols)
     verdict = compare(link.before, link.after, symbols)
     # A row and a column of the same numbers are one, as on paper, and Q_i may be a row of Q.
-    before, after = (_ROW.sub(r"(\1_{\2\3\\cdot})", each) for each in (link.before, link.after))
+    before, after = (PATTERNS["row"].sub(r"(\1_{\2\3\\cdot})", each) for each in (link.before, link.after))
     ways = ((f"({link.before})^T", link.after), (before, after), (f"({before})^T", after), (link.before, after))
     others = (compare(*way, symbols) for way in ways) if verdict.kind == "different" else ()
     return next((each for each in others if each.kind == "equal"), verdict)

@@ -12,26 +12,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from ...documents.patterns import Table
 from ..findings import Finding
 
 LONGEST = 60_000  # characters of an answer
+PATTERNS = Table("qkv.exercises.forms", "patterns.toml", 0)
 
-_MARKS = re.compile(
-    r"\$\$|(?<!\\)\$|(?<!\\)\\[\[\]()]|`{1,3}(?:python|latex|math)?|\\displaystyle(?![A-Za-z])|\\[dt]fbox(?![A-Za-z])"
-)
-_SPACES = re.compile(
-    r"(?<!\\)\\(?:[,;:! ]|q?quad(?![A-Za-z])|left(?![A-Za-z])|right(?![A-Za-z])|[bB]igg?[lr]?(?![A-Za-z]))|~"
-)
-ALIGNED = re.compile(r"\\(?:begin|end)\s*\{(?:align|aligned|gather|gathered|equation|split|eqnarray)\*?\}")
-_BOLD = re.compile(
-    r"\\(?:mathbf|boldsymbol|bm|vec|mathit|pmb)(?![A-Za-z])\s*(?:\{([^{}]*[^{}\d\s][^{}]*)\}|(\\[A-Za-z]+|[A-Za-z]))"
-)
-_PART = re.compile(
-    r"^\W{0,3}(?:(?:part|question|problem)\s+)?(?:\([a-h]\)(?:\([ivx]+\))?|[a-h]\)|(?:part|question)\s+[a-h]\b)[\s.:)]*(?=\S)",
-    re.IGNORECASE,
-)
-_ANSWER = re.compile(r"(?:^|[\n.;]\s*)\W*(?:(?:final|my|the)\s+)*answer\s*(?:\([a-h]\))?\s*[:=]\s*", re.IGNORECASE)
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _SMALL = str.maketrans({**{sign: f"_{digit}" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")}, "ᵢ": "_i", "ⱼ": "_j"})
 _SHAPES = {
     "lead_ins": r"\s*(?:{})\s*",
@@ -62,7 +48,7 @@ def plain_text(text: str) -> str:
     text = text.translate(_SMALL).replace("\xa0", " ").replace("−", "-").replace("’", "'")
     text = re.sub(r"_(\w),?_(\w)", r"_{\1,\2}", text)
     text = re.sub(r"(?<!\w)(?i:about|approximately|roughly|around|approx\.?)\s+(?=\$?[\d(\[.-])|~(?=\s?\d)", "≈ ", text)
-    return _BOLD.sub(lambda found: f" {found[1] or found[2]}", text)
+    return PATTERNS["bold"].sub(lambda found: f" {found[1] or found[2]}", text)
 
 
 def stated(text: str) -> str | Finding:
@@ -76,16 +62,16 @@ def stated(text: str) -> str | Finding:
     if len(text) > LONGEST:
         return Finding("too_long", {"size": len(text), "most": LONGEST})
     text = plain_text(text)
-    marked = _boxed(text) or _only([each.strip() for each in _ANSWER.split(text)[1:]]) or text
+    marked = _boxed(text) or _only([each.strip() for each in PATTERNS["answer"].split(text)[1:]]) or text
     return marked if isinstance(marked, Finding) else doubted(marked) or trimmed(marked) or Finding("no_answer")
 
 
 def trimmed(text: str) -> str:
     """A text without marks, without the part's letter, and without phrases before and behind."""
     text = re.sub(r"\*\*([^*\n]+)\*\*", r"\1", text)
-    text = ALIGNED.sub(" ", text.replace("&", " ")) if ALIGNED.search(text) else text
-    text = _SPACES.sub(" ", _MARKS.sub(" ", text))
-    text = _PART.sub("", text.strip())
+    text = PATTERNS["aligned"].sub(" ", text.replace("&", " ")) if PATTERNS["aligned"].search(text) else text
+    text = PATTERNS["spaces"].sub(" ", PATTERNS["marks"].sub(" ", text))
+    text = PATTERNS["part"].sub("", text.strip())
     before = None
     while before != text:
         before = text
@@ -101,7 +87,7 @@ def doubted(text: str) -> Finding | None:
     claim = re.split(r"\b(?:because|since)\b", text, maxsplit=1)[0]
     if (hedge := pattern("hedges").search(text) or re.search(r"\?", claim)) is not None:
         return Finding("hedged", {"words": hedge[0].strip()})
-    claim = _MARKS.sub(" ", claim).strip()
+    claim = PATTERNS["marks"].sub(" ", claim).strip()
     if (denial := pattern("denials").search(claim) or pattern("denying_signs").search(claim)) is not None:
         return Finding("denied", {"words": denial[0].strip()})
     return None
@@ -114,7 +100,9 @@ def alternatives(text: str) -> list[str]:
 
 def _boxed(text: str) -> str | Finding | None:
     """What stands in the last box; the clause before it must not doubt it."""
-    spans = [(opened.start(), opened.end(), closing(text, opened.end() - 1)) for opened in _BOX.finditer(text)]
+    spans = [
+        (opened.start(), opened.end(), closing(text, opened.end() - 1)) for opened in PATTERNS["box"].finditer(text)
+    ]
     if any(end < 0 for _, _, end in spans):
         return Finding("torn")
     doubt = doubted(re.split(r"[.;\n]", text[: spans[-1][0]])[-1]) if spans else None
@@ -161,6 +149,8 @@ def squeezed(text: str) -> str:
     >>> squeezed(r"\\mathbf{W}_Q^\\top X") == squeezed("W_Q^T X")
     True
     """
-    text = _SPACES.sub("", _MARKS.sub("", plain_text(text))).replace(r"\top", "T").replace("ᵀ", "^T")
+    text = (
+        PATTERNS["spaces"].sub("", PATTERNS["marks"].sub("", plain_text(text))).replace(r"\top", "T").replace("ᵀ", "^T")
+    )
     text = re.sub(r"\\(?:mathrm|text|operatorname|mathcal|mathbb|cdot|times)(?![A-Za-z])", "", text)
     return "".join(sign for sign in text if sign not in " \t\n{}*;.\\")

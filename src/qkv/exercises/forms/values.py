@@ -18,30 +18,13 @@ from ..record import Asked, Exercise
 from ..solving import Answer
 from ..units import quantity
 from .arrays import MOST, bare_cells, cells_of, entries, is_line, lengths, written
-from .statement import alternatives, pattern, phrases, split_outside, squeezed, stated
+from .statement import PATTERNS, alternatives, pattern, phrases, split_outside, squeezed, stated
 
 CLOSE = Fraction(1, 200)  # a decimal nearer than this may come from numbers that were rounded on the way
 _UNREAD = ("unreadable", "ill-typed")
-_EQUALS = re.compile(r"\\equiv(?![A-Za-z])|:=|==")
-_ABOUT = re.compile(r"=?\s*(?:\\(?:approx|simeq)(?![A-Za-z])|[≈≃])")
-_SAID = re.compile(
-    r"(?:the |its |an? )*(.{1,80}?)\s*(?:\b(?:is|are|equals?|comes to)\b|:)\s*(?=\S)", re.IGNORECASE | re.DOTALL
-)
-_OF = re.compile(r"(.+?)\s*(?:\s+of\s+|\(|\[|\\left[(\[])\s*(.{1,60}?)\s*(?:\\right)?[)\]]?", re.IGNORECASE)
-_LONE = re.compile(r"(?:\\[A-Za-z]+|[A-Za-z])'?(?:_(?:\{[^{}]*\}|\w+))?(?:\^(?:\{?\\?(?:star|ast|prime|top|T)\}?|\*))?")
-_WORDED = re.compile(r"(?<![\\\w])(?:is|are|and|with|of|the|where|which|so)(?!\w)")
-_SIZE = re.compile(
-    r"\s*(?:[,(]\s*|(?:\\in|∈)\s*(?:\\mathbb\s*)?\{?\s*[Rℝ]\s*\}?\s*\^\s*\{?\s*)(\w+)\s*(?:x|×|\\times|by)\s*(\w+)\s*[)}]*$"
-)
 _PREFIXES = {sign + kind: base**power for kind, base in (("", 1000), ("i", 1024))
              for power, sign in enumerate("kMGT", 1)}  # fmt: skip
 _SCALES = {"%": "-2", "thousands": "3", "millions": "6", "billions": "9", "trillions": "12"}
-_COUNT = re.compile(r"([-+]?\d[\d,]*(?:\.\d*)?)\s*([A-Za-z]+)")
-_CLASS = re.compile(
-    r"(?:\\(?:mathcal|mathrm|operatorname|text)\s*\{?\s*O\s*\}?|"
-    r"\\Theta|Θ|𝒪|\bTheta|\bbig[- ]?(?:O|theta)(?: of)?)\s*(?=\()"
-)
-_OTHER_CLASS = re.compile(r"\\Omega|Ω|ω|\\omega|(?<![A-Za-z\\])o\s*\(")
 
 
 @dataclass(frozen=True)
@@ -83,7 +66,7 @@ def reading(judge: Judge) -> Judge:
 @reading
 def judge_value(answer: Answer, formula: str, context: Context) -> Outcome:
     """A number, a formula or a growth class; the size of a matrix may stand behind it."""
-    size = _SIZE.search(formula) if answer.form == "formula" else None
+    size = PATTERNS["size"].search(formula) if answer.form == "formula" else None
     members = _members(formula[: size.start()] if size else formula)
     if isinstance(members, Outcome):
         return members
@@ -101,7 +84,7 @@ def judge_value(answer: Answer, formula: str, context: Context) -> Outcome:
         if begins not in ("equal", "conditional" if outcome.kind == "conditional" else ""):
             return unread("other_quantity", given=members[0])
     declared = squeezed(members[0]) in {squeezed(name) for name in symbols}
-    settled = any(_WORDED.search(each) or compare(answer.text, each, symbols) for each in members[:-1])
+    settled = any(PATTERNS["worded"].search(each) or compare(answer.text, each, symbols) for each in members[:-1])
     if outcome.kind == "wrong" and (declared or settled):
         return unread("chain", first=members[0], second=end)
     for member in members[1:-1]:
@@ -115,8 +98,11 @@ def _members(formula: str) -> list[str] | Outcome:
     count = sum(len(split_outside(piece, "=")) > 1 for piece in split_outside(formula, ",;\n"))
     if count > 1:
         return unread("several", count=count)
-    members = [each.strip() for each in split_outside(_EQUALS.sub("=", _ABOUT.sub("=≈", formula)).lstrip(" ="), "=")]
-    if len(members) == 1 and (said := _SAID.match(formula)) and re.search(r"[A-Za-z]{2}", said[1]):
+    members = [
+        each.strip()
+        for each in split_outside(PATTERNS["equals"].sub("=", PATTERNS["about"].sub("=≈", formula)).lstrip(" ="), "=")
+    ]
+    if len(members) == 1 and (said := PATTERNS["said"].match(formula)) and re.search(r"[A-Za-z]{2}", said[1]):
         members = [said[1], formula[said.end() :].strip()]
     return members if all(members) else unread("unreadable", given=formula)
 
@@ -147,7 +133,7 @@ def _names_it(left: str, answer: Answer, context: Context) -> bool:
     """Whether the left side of an equation is the name of what is asked, in words or as a symbol that is free."""
     words = re.sub(r"\\(?:text|mathrm|operatorname)\s*\{([^{}]*)\}", r"\1", left.strip())
     words = re.sub(r"^(?:the|its|an?)\s+", "", words, flags=re.IGNORECASE)
-    thing = _OF.fullmatch(words)
+    thing = PATTERNS["of"].fullmatch(words)
     for name in context.names():
         flags = 0 if len(name) == 1 else re.IGNORECASE
         if re.fullmatch(name, words, flags):
@@ -156,10 +142,10 @@ def _names_it(left: str, answer: Answer, context: Context) -> bool:
             wanted = {squeezed(each) for each in (context.asked.object, "q^T k", "the score", "score") if each}
             function = context.asked.quantity in ("kernel", "feature_map", "similarity")
             return function or bool({squeezed(thing[2]), squeezed(thing[2]).replace("·", "^T")} & wanted)
-    if _LONE.fullmatch(context.name or context.asked.object):
+    if PATTERNS["lone"].fullmatch(context.name or context.asked.object):
         return False  # it has a name, and this is another
     declared = {squeezed(name) for name in context.symbols(answer)}
-    return _LONE.fullmatch(words) is not None and squeezed(words) not in declared
+    return PATTERNS["lone"].fullmatch(words) is not None and squeezed(words) not in declared
 
 
 def _several(answer: Answer, text: str, context: Context) -> Outcome | None:
@@ -177,7 +163,7 @@ def judge_end(answer: Answer, text: str, context: Context) -> Outcome:
     """A formula with nothing around it."""
     if answer.form == "class":
         return _judge_class(answer, text, context)
-    if re.search(r"(?<![A-Za-z])O\s*\(", _CLASS.sub("O", text)):
+    if re.search(r"(?<![A-Za-z])O\s*\(", PATTERNS["growth_class"].sub("O", text)):
         return unread("other_bound", given=text)
     symbols = context.symbols(answer)
     verdict = _compared(answer, text, symbols, context)
@@ -246,7 +232,7 @@ def _as_number(text: str) -> str:
     ('12.6e6', '0.27')
     """
     about, given = "≈ " if text.startswith("≈") else "", pattern("counted").sub("", text).strip(" ≈")
-    if (scaled := _COUNT.fullmatch(given)) and (power := phrases()["counts"].get(scaled[2].lower())):
+    if (scaled := PATTERNS["count"].fullmatch(given)) and (power := phrases()["counts"].get(scaled[2].lower())):
         return f"{about}{scaled[1].replace(',', '')}e{power}"
     if share := re.fullmatch(r"([-+]?\d{1,9}(?:\.\d{1,30})?)\s*(?:\\?%|percent)", given):
         return about + str(Decimal(share[1]).scaleb(-2))
@@ -302,9 +288,9 @@ def number_of(value: Any) -> Fraction | None:
 
 def _judge_class(answer: Answer, text: str, context: Context) -> Outcome:
     """A growth class with O, with Θ or as a count that grows so; other bounds are other claims."""
-    if _OTHER_CLASS.search(text):
+    if PATTERNS["other_class"].search(text):
         return unread("other_bound", given=text)
-    given, gold = _CLASS.sub("O", text), _CLASS.sub("O", answer.text)
+    given, gold = PATTERNS["growth_class"].sub("O", text), PATTERNS["growth_class"].sub("O", answer.text)
     gold = gold if re.match(r"\s*O\s*\(", gold) else f"O({gold})"
     return from_verdict(compare(gold, given, context.symbols(answer)), answer, text)
 
@@ -343,7 +329,7 @@ def judge_array(answer: Answer, formula: str, context: Context) -> Outcome:
 
 def _begins(answer: Answer, member: str, context: Context) -> bool:
     """Whether a chain may begin with this: what is asked as an expression, which the question's names do not settle."""
-    if _LONE.fullmatch(member) is not None or re.fullmatch(r"[A-Za-z '-]+", member):
+    if PATTERNS["lone"].fullmatch(member) is not None or re.fullmatch(r"[A-Za-z '-]+", member):
         return False
     symbols = context.symbols(answer)
     open_ended = names_in(member, symbols) or re.search(r"\d\.\d", member)
