@@ -247,6 +247,8 @@ def test_moved_bytes_and_intensity() -> None:
 def test_savings() -> None:
     moe = solved("savings", "FLOPs", experts=250, active_experts=1, in_features=7, out_features=3)
     assert (moe.text, moe.value) == ("99.6%", Fraction(498, 5))
+    asked_in_percent = solved("savings", "FLOPs", experts=250, active_experts=1, unit="%")
+    assert [each.text for each in (asked_in_percent, *asked_in_percent.also)] == ["99.6%", "250"]
     heads = solved("savings", "cache", heads=32, kv_heads=8)
     assert heads.value == 4
     assert also(heads, "percent") == 75

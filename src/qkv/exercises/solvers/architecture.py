@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from importlib.resources import files
-from typing import Any
+from math import floor
+from typing import Any, NamedTuple
 
 from ...cost.architecture import Latent, Model, model_named
 from ...cost.polynomial import Polynomial, whole
@@ -17,11 +19,26 @@ from ...errors import QkvError
 from .. import units
 from ..findings import CannotSolve, Finding, refuse
 from ..record import Asked, Exercise
-from ..solving import Also, Answer
+from ..solving import Also, Answer, solver
 
 DATA = tomllib.loads(files("qkv.exercises").joinpath("sizes.toml").read_text(encoding="utf-8"))
 LETTERS, FIELDS = DATA["letters"], DATA["fields"]
 Lines = list[tuple[str, Any]]
+
+
+class Found(NamedTuple):
+    """What a solver found: a formula and why, its parts, the formulas under other conventions, steps before it.
+
+    A `unit` goes before the one that is asked; a number of things is rounded.
+    """
+
+    formula: Any
+    reason: str = ""
+    lines: Sequence[tuple[str, Any]] = ()
+    also: Sequence[tuple[str, Any]] = ()
+    before: Sequence[tuple[Step, ...]] = ()
+    unit: str = ""
+    rounding: Callable[[Any], int] | None = None
 
 
 def called(role: str) -> str:
@@ -363,22 +380,42 @@ def steps(setting: Setting, title: str, formula: Any, reason: str = "") -> tuple
     return chain(title, *texts, reason=reason, value=_plain(found), symbols=symbols_of(setting, formula))
 
 
-def answer(
-    setting: Setting, formula: Any, title: str, reason: str = "", *, lines: Lines | None = None,
-    also: Lines | None = None, dimension: str = "", before: Derivation | None = None,
-) -> Answer:  # fmt: skip
-    """The answer that a formula gives, with its parts as steps; `also` are formulas under other conventions."""
-    found = evaluated(setting, formula)
-    parts = [(name, count) for name, count in lines or [] if evaluated(setting, count) != 0]
+def sized(function: Callable[[Setting], Found | Answer]) -> Callable[[Setting], Found | Answer]:
+    """Register the solver of the quantity that a function is named after.
+
+    The object of the question must be one of its table, and a rule that the text states goes before the solver.
+    """
+    quantity = function.__name__
+    title, dimension, rules = DATA["solvers"][quantity]
+
+    @solver(quantity, changed=quantity != "savings")
+    def solve(exercise: Exercise, asked: Asked) -> Answer:
+        setting = Setting(exercise, asked)
+        if quantity in DATA["objects"]:
+            setting.kind()
+        stated = rule(setting, *rules) if rules else None
+        found = function(setting) if stated is None else Found(stated, "the rule that the exercise gives")
+        return answer(setting, found, title, dimension) if isinstance(found, Found) else found
+
+    return function
+
+
+def answer(setting: Setting, result: Found, title: str, dimension: str) -> Answer:
+    """The answer that a formula gives, with its parts as steps."""
+    formula, found = result.formula, evaluated(setting, result.formula)
+    parts = [(name, count) for name, count in result.lines if evaluated(setting, count) != 0]
     worked = [steps(setting, name, count) for name, count in parts] if len(parts) > 1 else []
     if worked and not isinstance(found, Polynomial):
         sums = " + ".join(str(evaluated(setting, count)) for _, count in parts)
-        worked.append(chain(title, sums, str(found), reason=reason, value=found, symbols={}))
+        worked.append(chain(title, sums, str(found), reason=result.reason, value=found, symbols={}))
     else:
-        worked.append(steps(setting, title, formula, reason))
-    text, unit, others = written(setting, found, dimension)
+        worked.append(steps(setting, title, formula, result.reason))
+    if result.rounding is not None and not isinstance(found, Polynomial):
+        way, found = "down" if result.rounding is floor else "up", result.rounding(found)
+        worked.append((Step(str(found), f"rounded {way}", "", title, {}, None, found),))
+    text, unit, others = written(setting, found, dimension, result.unit)
     assumed = tuple(setting.assumed)
-    for convention, count in also or []:
+    for convention, count in result.also:
         try:
             other = evaluated(setting, count)
         except CannotSolve:  # it takes a size that the answer does not
@@ -386,10 +423,9 @@ def answer(
         if other != found:
             shown = written(setting, other, dimension)[0]
             others.append(Also(shown, _plain(other), convention, symbols_of(setting, other)))
-    form, derivation = "formula" if isinstance(found, Polynomial) else "number", Derivation.of(*worked)
     return Answer(
-        text, _plain(found), form, unit, symbols_of(setting, found), also=tuple(others), assumed=assumed,
-        derivation=derivation if before is None else before + derivation,
+        text, _plain(found), "formula" if isinstance(found, Polynomial) else "number", unit, symbols_of(setting, found),
+        also=tuple(others), assumed=assumed, derivation=Derivation.of(*result.before, *worked),
     )  # fmt: skip
 
 
@@ -397,11 +433,13 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Polynomial) else whole(value)
 
 
-def written(setting: Setting, value: Any, dimension: str) -> tuple[str, str, list[Also]]:
-    """A result as text, in the unit that is asked or an easy one; bytes also in the other kind of unit."""
+def written(setting: Setting, value: Any, dimension: str, own: str = "") -> tuple[str, str, list[Also]]:
+    """A result as text, in the unit that is asked, an own or an easy one; bytes also in the other kind of unit."""
     digits, unit = int(setting.exercise.convention("digits", 5)), setting.asked.unit.strip()
     if isinstance(value, Polynomial):
-        return str(value), {"B": "bytes", "s": "s"}.get(dimension, ""), []
+        return str(value), own or {"B": "bytes", "s": "s"}.get(dimension, ""), []
+    if own:
+        return f"{units.number_text(value, digits)}{'' if own == '%' else ' '}{own}", own, []
     if unit in ("%", "percent"):
         return f"{units.number_text(whole(Fraction(value) * 100), digits)}%", "%", []
     if dimension in ("", "FLOP") and (not unit or dimension == "" or re.fullmatch(r"\w+illion", unit)):
@@ -409,8 +447,8 @@ def written(setting: Setting, value: Any, dimension: str) -> tuple[str, str, lis
         units.factor(unit, dimension)
         return units.number_text(value, digits), "", []
     chosen = unit or units.readable_unit(value, dimension, binary=units.is_binary(setting.exercise))
-    text = units.with_unit(value, chosen, dimension, digits)
+    others: list[Also] = []
     if dimension == "B" and re.fullmatch("[kKMGTP]B", chosen) and not (unit and setting.exercise.said("byte_unit")):
         other = f"{chosen[0].upper()}iB"
-        return text, chosen, [Also(units.with_unit(value, other, "B", digits), value, f"{other}, powers of 1024")]
-    return text, chosen, []
+        others.append(Also(units.with_unit(value, other, "B", digits), value, f"{other}, powers of 1024"))
+    return units.with_unit(value, chosen, dimension, digits), chosen, others

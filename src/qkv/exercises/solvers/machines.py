@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
 from typing import Any
 
 from ...cost.machine import Hardware, as_hardware
 from ...cost.polynomial import Polynomial
-from ...derivation import Derivation, Step
+from ...derivation import Derivation
 from ...errors import QkvError
 from ..findings import CannotSolve, refuse
-from ..record import Asked, Exercise
-from ..solving import Also, Answer, solver
+from ..solving import Answer
 from ..units import amount, chips, format_of, is_binary, quantity
 from . import sizes
-from .architecture import DATA, Lines, Setting, answer, called, evaluated, numbers, steps, total
+from .architecture import DATA, Found, Lines, Setting, called, evaluated, numbers, sized, steps, total
 
 
 @dataclass
@@ -168,58 +166,41 @@ def _prefill(setting: Setting) -> Any:
     return total(sizes.counted_flops(setting, "model", 1, 2)[0])
 
 
-def _joined(setting: Setting, parts: Lines) -> tuple[Any, Lines, Derivation | None]:
+def _joined(setting: Setting, parts: Lines) -> Found:
     """Several times as one: the longest, or their sum where the text says that they do not overlap."""
     if len(parts) == 1:
-        return parts[0][1], [], None
+        return Found(parts[0][1])
     found = numbers(setting, *(each for _, each in parts))
-    before = Derivation.of(*(steps(setting, name, each) for name, each in parts))
+    before = [steps(setting, name, each) for name, each in parts]
     longest, overlap = parts[found.index(max(found))][1], setting.exercise.convention("overlap")
     if overlap == "sum":
-        return total(parts), [("reading and computing at the same time", longest)], before
+        return Found(total(parts), also=[("reading and computing at the same time", longest)], before=before)
     if overlap is None:
         setting.assume("whether reading and computing overlap", "the longer of the two")
-    return longest, [("reading and computing one after the other", total(parts))], before
+    return Found(longest, also=[("reading and computing one after the other", total(parts))], before=before)
 
 
-@solver("time")
-def time(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def time(setting: Setting) -> Found:
     """Seconds of reading, computing, a decode step, a prefill or training."""
-    setting = Setting(exercise, asked)
-    found, also, before = _joined(setting, _time_parts(setting, Machine.of(setting)))
-    return answer(setting, found, "time", dimension="s", also=also, before=before)
+    return _joined(setting, _time_parts(setting, Machine.of(setting)))
 
 
-@solver("throughput")
-def throughput(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def throughput(setting: Setting) -> Found:
     """Tokens a second, or a minute, an hour or a day where that is asked."""
-    setting = Setting(exercise, asked.model_copy(update={"unit": ""}))
-    machine, kind, before = Machine.of(setting), _phase(setting), None
+    machine, kind = Machine.of(setting), _phase(setting)
+    per = re.search(r"(?:/|per |a )(minute|hour|day|min|h)\b", f"{setting.asked.unit} {setting.words}")
+    times, unit = ({"m": 60, "h": 3600, "d": 86400}[per[1][0]], f"tokens/{per[1]}") if per else (1, "tokens/s")
     if setting.has("seconds"):
-        found = setting.need("tokens_count", "batch", "training_tokens") / setting.need("seconds")
-    elif kind == "step":
-        step, _, before = _joined(setting, _step_parts(setting, machine))
-        found = setting.one("batch") / step
-    else:
-        machine = machine.training() if kind == "training" else machine
-        each = (6 if kind == "training" else 2) * sizes.parameters_of(setting, active=True)
-        found = machine.need("rate") * machine.chips * machine.utilisation / each
-    per = re.search(r"(?:/|per |a )(minute|hour|day|min|h)\b", f"{asked.unit} {setting.words}")
-    found, unit = found * ({"m": 60, "h": 3600, "d": 86400}[per[1][0]] if per else 1), per[1] if per else "s"
-    result = answer(setting, found, f"tokens a {per[1] if per else 'second'}", before=before)
-    text = f"{result.text} tokens/{unit}" if result.form == "number" else result.text
-    return replace(result, unit=f"tokens/{unit}", text=text)
-
-
-def _whole(setting: Setting, formula: Any, title: str, rounding: Callable[[Any], int]) -> Answer:
-    """A number of things: rounded down or up to a whole number."""
-    found, result = evaluated(setting, formula), answer(setting, formula, title)
-    if isinstance(found, Polynomial):
-        return result
-    count = rounding(found)
-    rounded = Step(str(count), f"rounded {'down' if rounding is floor else 'up'}", "", title, {}, None, count)
-    worked = replace(result.derivation, steps=(*result.derivation.steps, rounded))
-    return replace(result, text=str(count), value=count, derivation=worked)
+        tokens = setting.need("tokens_count", "batch", "training_tokens")
+        return Found(times * tokens / setting.need("seconds"), unit=unit)
+    if kind == "step":
+        step = _joined(setting, _step_parts(setting, machine))
+        return Found(times * setting.one("batch") / step.formula, before=step.before, unit=unit)
+    machine = machine.training() if kind == "training" else machine
+    each = (6 if kind == "training" else 2) * sizes.parameters_of(setting, active=True)
+    return Found(times * machine.need("rate") * machine.chips * machine.utilisation / each, unit=unit)
 
 
 def _left(setting: Setting, spare: Any) -> Any:
@@ -231,11 +212,10 @@ def _left(setting: Setting, spare: Any) -> Any:
     return spare
 
 
-@solver("fits")
-def fits(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def fits(setting: Setting) -> Found | Answer:
     """The largest batch, context or model that fits, or whether something does."""
-    setting = Setting(exercise, asked)
-    machine, kind = Machine.of(setting), setting.kind()
+    machine, kind, by = Machine.of(setting), setting.kind(), setting.one("batch")
     if kind == "whether":
         needed = _held(setting)
         wanted, there = numbers(setting, needed, machine.memory)
@@ -243,64 +223,58 @@ def fits(exercise: Exercise, asked: Asked) -> Answer:
         said = "yes" if wanted <= there else "no"
         return Answer(said, bool(wanted <= there), "words", assumed=tuple(setting.assumed), derivation=worked)
     if kind == "parameters":
-        return _whole(setting, machine.memory / setting.bytes_of("weights"), "parameters that fit", floor)
+        return Found(machine.memory / setting.bytes_of("weights"), rounding=floor)
     if kind == "batch":
-        by = setting.size("length") if setting.has("length") else setting.size("keys_length")
-        refuse(by is None, "missing", needs="the length of the context")
+        by = setting.need("length", "keys_length")
         setting.note("a batch counts sequences, each with the whole context in the cache")
-    else:
-        by = setting.one("batch")
-        if not setting.has("batch"):
-            setting.assume("the batch", "one sequence")
+    elif not setting.has("batch"):
+        setting.assume("the batch", "one sequence")
     spare = setting.short("bytes", _left(setting, machine.memory - sizes.weights_of(setting)))
-    return _whole(setting, spare / (sizes.cache_of(setting, token=True) * by), f"largest {kind}", floor)
+    return Found(spare / (sizes.cache_of(setting, token=True) * by), rounding=floor)
 
 
-@solver("chips_needed")
-def chips_needed(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def chips_needed(setting: Setting) -> Found:
     """The smallest number of chips whose memory holds weights, caches or training."""
-    setting = Setting(exercise, asked)
     kind = setting.kind()
     if kind == "training":
         size = total(sizes.training_lines(setting))
     else:
         size = sizes.weights_of(setting) if kind == "weights" and not setting.has("bytes") else _held(setting)
-    result = _whole(setting, setting.short("bytes", size) / Machine.of(setting).need("memory"), "chips", ceil)
-    power = 1 << max(result.value - 1, 0).bit_length() if isinstance(result.value, int) else result.value
-    more = [] if power == result.value else [Also(str(power), power, "a power of two, a usual size of a slice")]
-    return replace(result, also=(*result.also, *more))
+    chips = setting.short("bytes", size) / Machine.of(setting).need("memory")
+    found = evaluated(setting, chips)
+    power = found if isinstance(found, Polynomial) else 1 << max(ceil(found) - 1, 0).bit_length()
+    return Found(chips, also=[("a power of two, a usual size of a slice", power)], rounding=ceil)
 
 
-@solver("compute_bound_from")
-def compute_bound_from(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def compute_bound_from(setting: Setting) -> Found:
     """The tokens of a batch, or the intensity, from which computing takes longer than reading weights."""
-    setting = Setting(exercise, asked)
-    machine, kind = Machine.of(setting), setting.kind()
+    machine = Machine.of(setting)
     ridge = machine.need("rate") / machine.need("bandwidth")
-    if kind == "intensity":
-        return answer(setting, ridge, "operations for each byte")
+    if setting.kind() == "intensity":
+        return Found(ridge)
     scale = setting.bytes_of("weights") * Polynomial.of(1) / 2
     if setting.has("experts", "active_experts"):
         scale = scale * setting.need("experts") / setting.need("active_experts")
     also: Lines = []
-    if machine.preset is not None and machine.rate_format in ("int8", "fp8") and exercise.given("rate") is None:
+    if machine.preset is not None and machine.rate_format in ("int8", "fp8") and setting.exercise.given("rate") is None:
         slow = Fraction(machine.preset.rate("bfloat16")) / machine.need("bandwidth")
         also = [("8-bit weights multiplied in 16 bits", slow * scale)]
-    return answer(setting, ridge * scale, "tokens in a batch", "2 operations for each weight and token", also=also)
+    return Found(ridge * scale, "2 operations for each weight and token", also=also)
 
 
-@solver("crossing")
-def crossing(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def crossing(setting: Setting) -> Found:
     """The size at which two terms are equal."""
-    setting = Setting(exercise, asked)
-    sides = re.split(r"=| and | equals? | vs\.? | versus ", asked.object)
-    refuse(len(sides) != 2, "not_understood", found=f"the two terms of {asked.object!r}")
+    sides = re.split(r"=| and | equals? | vs\.? | versus ", setting.asked.object)
+    refuse(len(sides) != 2, "not_understood", found=f"the two terms of {setting.asked.object!r}")
     left, right = (setting.settled(_side(setting, side.strip())) for side in sides)
-    difference, kept = left - right, set(setting.known) | set(asked.in_terms_of)
+    difference, kept = left - right, set(setting.known) | set(setting.asked.in_terms_of)
     usual = [setting.names.get(role) for role in ("length", "keys_length", "tokens_count", "batch")]
     for name in dict.fromkeys([*usual, "n", "N", "T", "S", "s", "B", "b", *sorted(difference.free_symbols)]):
         if name in difference.free_symbols - kept and (found := _solved(difference, name)) is not None:
-            return answer(setting, found, name, f"{left} = {right}, divided by what both have")
+            return Found(found, f"{left} = {right}, divided by what both have, for {name}")
     raise CannotSolve("not_understood", found=f"where {left} and {right} are equal")
 
 
@@ -315,7 +289,7 @@ def _side(setting: Setting, text: str) -> Any:
     if "weights" in text.lower():
         return sizes.weights_of(setting)
     part = sizes.part_of(text, "operations")
-    return total(sizes.work(setting, part, bool(sizes.is_causal(setting.exercise)))[0])
+    return total(sizes.work(setting, part, bool(sizes.is_causal(setting)))[0])
 
 
 def _solved(difference: Polynomial, name: str) -> Polynomial | None:
@@ -329,25 +303,22 @@ def _solved(difference: Polynomial, name: str) -> Polynomial | None:
     return -by_power[low] / by_power[high] if len(by_power) == 2 and high - low == 1 else None
 
 
-@solver("utilisation")
-def utilisation(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def utilisation(setting: Setting) -> Found:
     """Operations achieved a second over the machine's rate."""
-    setting = Setting(exercise, asked)
-    machine, kind = Machine.of(setting), setting.kind()
+    machine = Machine.of(setting)
     if setting.has("flops") or setting.has("training_tokens"):
         made = sizes.training_work(setting)[0]
     else:
-        training = kind == "training" and exercise.structure.phase in (None, "training")
+        training = setting.kind() == "training" and setting.exercise.structure.phase in (None, "training")
         made = (6 if training else 2) * sizes.parameters_of(setting, active=True) * setting.need("tokens_count")
         setting.note("6 operations for each parameter and token" if training else "2 operations for each parameter")
-    return answer(setting, made / (setting.need("seconds") * machine.need("rate") * machine.chips), "utilisation")
+    return Found(made / (setting.need("seconds") * machine.need("rate") * machine.chips))
 
 
-@solver("free_memory")
-def free_memory(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def free_memory(setting: Setting) -> Found:
     """Memory left on each chip when weights, and caches where their length is given, are divided evenly."""
-    setting = Setting(exercise, asked)
-    setting.kind()
     machine = Machine.of(setting)
     spare = machine.need("memory") - setting.short("bytes", _held(setting)) / machine.chips
-    return answer(setting, _left(setting, spare), "memory left on each chip", dimension="B")
+    return Found(_left(setting, spare))

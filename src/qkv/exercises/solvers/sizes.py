@@ -13,13 +13,10 @@ from ...cost.blocks import model_cost
 from ...cost.counting import layer
 from ...cost.polynomial import Polynomial
 from ..findings import CannotSolve, refuse
-from ..record import Asked, Exercise
-from ..solving import Answer, solver
 from ..units import element_bytes
-from .architecture import DATA, FIELDS, Lines, Setting, answer, evaluated, model_of, numbers, rule, total, written
+from .architecture import DATA, Found, Lines, Setting, evaluated, model_of, numbers, rule, sized, total, written
 
 WHOLE = ("model", "active")
-_STATED = "the rule that the exercise gives"
 _PHASES = {
     "training": (3, "forward and backward, 3 times the forward pass"),
     "backward": (2, "the backward pass takes twice the forward pass"),
@@ -104,24 +101,25 @@ def parameters_of(setting: Setting, *, active: bool = False) -> Any:
     return total(lines)
 
 
-@solver("parameters")
-def parameters(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def parameters(setting: Setting) -> Found:
     """Parameters of a model or of a part, by line."""
-    setting = Setting(exercise, asked)
-    if (stated := rule(setting, "N", "P", "params", "parameters", "N_params")) is not None:
-        return answer(setting, stated, "parameters", _STATED)
     if setting.has("in_features", "out_features"):
         return _linear_parameters(setting)
     part = part_of(setting.words, "parameters")
     model, router = model_of(setting, part), counts_router(setting)
     refuse(part in ("active", "experts", "router") and not model.experts, "missing", needs="the number of experts")
     lines = parameter_lines(setting, model, part, router)
-    refuse(not total(lines), "missing", needs="the kind of norm" if part == "norms" else f"the sizes of {asked.object}")
+    refuse(
+        not total(lines),
+        "missing",
+        needs="the kind of norm" if part == "norms" else f"the sizes of {setting.asked.object}",
+    )
     also = _other_parameters(setting, model, part, lines, router)
-    return answer(setting, total(lines), f"parameters of the {part}", lines=lines, also=also)
+    return Found(total(lines), lines=lines, also=also)
 
 
-def _linear_parameters(setting: Setting) -> Answer:
+def _linear_parameters(setting: Setting) -> Found:
     setting.kind("linear")
     out, biased = setting.need("out_features"), setting.exercise.structure.biases
     lines: Lines = [("matrix", setting.one("experts") * setting.need("in_features") * out)]
@@ -130,14 +128,15 @@ def _linear_parameters(setting: Setting) -> Answer:
         setting.assume("whether there are biases", "none")
     also = [("no biases", lines[0][1])] if biased else [("biases", lines[0][1] + biases)]
     lines += [("biases", biases)] if biased else []
-    return answer(setting, total(lines), "parameters", lines=lines, also=also)
+    return Found(total(lines), lines=lines, also=also)
 
 
 # --- operations ---
 
 
-def is_causal(exercise: Exercise) -> bool | None:
+def is_causal(setting: Setting) -> bool | None:
     """Whether pairs are causal; None where nothing is said."""
+    exercise = setting.exercise
     if exercise.convention("pairs") is not None:
         return exercise.convention("pairs") == "causal"
     return True if "causal" in exercise.structure.mask else None
@@ -212,15 +211,12 @@ def tokens_of(setting: Setting) -> Any:
     return setting.one("length") * setting.one("batch")
 
 
-@solver("flops")
-def flops(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def flops(setting: Setting) -> Found:
     """Operations of a part, or of the model."""
-    setting = Setting(exercise, asked)
-    if (stated := rule(setting, "C", "F", "flops", "C_forward")) is not None:
-        return answer(setting, stated, "operations", _STATED, dimension="FLOP")
     said = [name for name in _PHASES if name in setting.words]
-    times, reason = _PHASES.get(said[0] if said else exercise.structure.phase or "", (1, ""))
-    mac = int(exercise.convention("flops_per_mac", 2))
+    times, reason = _PHASES.get(said[0] if said else setting.exercise.structure.phase or "", (1, ""))
+    mac = int(setting.exercise.convention("flops_per_mac", 2))
     lines: Lines = []
     if by_parameters(setting):
         setting.kind("by_parameters")
@@ -232,14 +228,14 @@ def flops(exercise: Exercise, asked: Asked) -> Answer:
         lines, also = [("operations", times * mac * tokens_of(setting) * sides)], []
     else:
         lines, also = counted_flops(setting, part_of(setting.words, "operations"), times, mac)
-    if not exercise.said("flops_per_mac"):
+    if not setting.exercise.said("flops_per_mac"):
         also = [("a multiply-add as one operation", total(lines) / 2), *also]
-    return answer(setting, total(lines), "operations", reason, lines=lines, also=also, dimension="FLOP")
+    return Found(total(lines), reason, lines, also)
 
 
 def counted_flops(setting: Setting, part: str, times: int, mac: int) -> tuple[Lines, Lines]:
     """Operations of a part by line, and their totals under other conventions."""
-    exercise, causal = setting.exercise, is_causal(setting.exercise)
+    exercise, causal = setting.exercise, is_causal(setting)
     # A token of a pass takes an equal share.
     shared = setting.says("one_token") and setting.has("length") and not decodes(setting)
     tokens = setting.need("length") * setting.one("batch") if shared else 1
@@ -265,13 +261,10 @@ def counted_flops(setting: Setting, part: str, times: int, mac: int) -> tuple[Li
     return lines, also
 
 
-@solver("training_flops")
-def training_flops(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def training_flops(setting: Setting) -> Found:
     """Operations of training: a rule of the text, or 6 N D."""
-    setting = Setting(exercise, asked)
-    setting.kind()
-    found, reason = training_work(setting)
-    return answer(setting, found, "operations of training", reason, dimension="FLOP")
+    return Found(*training_work(setting))
 
 
 def training_work(setting: Setting) -> tuple[Any, str]:
@@ -281,21 +274,19 @@ def training_work(setting: Setting) -> tuple[Any, str]:
     if (stated := rule(setting, "C", "F", "flops", "C_train")) is not None:
         if "N" in stated.free_symbols - set(setting.names.values()):
             setting.values["N"] = evaluated(setting, parameters_of(setting, active=True))
-        return stated, _STATED
+        return stated, "the rule that the exercise gives"
     tokens = setting.need("training_tokens", "tokens_count")
     return 6 * parameters_of(setting, active=True) * tokens, "2 N for a token forward, and 4 N backward"
 
 
-@solver("multiplications")
-def multiplications(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def multiplications(setting: Setting) -> Found:
     """Multiplications, or additions, of matrix products."""
-    setting = Setting(exercise, asked)
-    adds, causal, also = setting.says("additions"), is_causal(exercise), []
-    title = "additions" if adds else "multiplications"
+    adds, causal, also = setting.says("additions"), is_causal(setting), []
     if setting.has("in_features", "out_features"):
         setting.kind("linear")
         wide = setting.need("in_features") - (1 if adds else 0)
-        return answer(setting, tokens_of(setting) * wide * setting.need("out_features"), title)
+        return Found(tokens_of(setting) * wide * setting.need("out_features"))
     part = part_of(
         re.sub(DATA["marks"]["additions"] + "|" + DATA["marks"]["multiplications"], "", setting.words), "operations"
     )
@@ -313,7 +304,7 @@ def multiplications(exercise: Exercise, asked: Asked) -> Answer:
     if causal is None and not adds and any(name.startswith("scores") for name, _ in lines) and model.window is None:
         setting.assume("which pairs are counted", "all pairs of tokens")
         also.append(("causal pairs alone", total(work(setting, part, True)[0]) / 2))
-    return answer(setting, total(lines), title, lines=lines, also=also)
+    return Found(total(lines), lines=lines, also=also)
 
 
 # --- bytes ---
@@ -333,34 +324,28 @@ def cache_of(setting: Setting, *, token: bool) -> Any:
     return Polynomial.of(model.cache_numbers) * size * length * batch
 
 
-@solver("cache_bytes")
-def cache_bytes(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def cache_bytes(setting: Setting) -> Found:
     """Bytes of keys and values that are kept."""
-    setting = Setting(exercise, asked)
-    setting.kind()
-    if (stated := rule(setting, "M", "cache", "M_KV", "KV")) is not None:
-        return answer(setting, stated, "cache", _STATED, dimension="B")
     token = setting.says("one_token")
     if not token and not any(setting.has(role) for role in ("length", "keys_length", "batch")):
         setting.assume("the length", "one token")
         token = True
     found = cache_of(setting, token=token)
     what = "a latent vector and rotated coordinates" if setting.has("latent_width") else "a key and a value"
-    return answer(setting, found, "bytes of the cache", f"{what} for each token and layer", dimension="B")
+    return Found(found, f"{what} for each token and layer")
 
 
-@solver("weight_bytes")
-def weight_bytes(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def weight_bytes(setting: Setting) -> Found:
     """Bytes of the weights in a format; where none is said, the usual ones are named and none is taken."""
-    setting = Setting(exercise, asked)
-    setting.kind()
     if setting.format_of("weights") is None:
         count = parameters_of(setting)
         figures = {name: written(setting, evaluated(setting, count * element_bytes(name)), "B")[0]
                    for name in ("fp32", "bf16", "int8")}  # fmt: skip
         shown = "; ".join(f"{name.replace('bf16', 'fp16 or bf16')}: {text}" for name, text in figures.items())
         raise CannotSolve("unsettled", convention=f"the number format ({shown})", figures=figures)
-    return answer(setting, weights_of(setting), "bytes of the weights", dimension="B")
+    return Found(weights_of(setting))
 
 
 def weights_of(setting: Setting) -> Any:
@@ -373,22 +358,21 @@ def weights_of(setting: Setting) -> Any:
     return found
 
 
-@solver("tensor_bytes")
-def tensor_bytes(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def tensor_bytes(setting: Setting) -> Found:
     """Bytes of one tensor: one that is given with its shape, or one of a layer."""
-    setting = Setting(exercise, asked)
     words, size = setting.words.replace("^t", ""), setting.bytes_of("activations")
-    for given in exercise.givens:
+    for given in setting.exercise.givens:
         if given.shape and given.symbol.lower() == words:
             sides = [
                 side if isinstance(side, int) else setting.expression(str(side), "the shape") for side in given.shape
             ]
-            return answer(setting, prod(sides, start=Polynomial.of(size)), f"bytes of {asked.object}", dimension="B")
+            return Found(prod(sides, start=Polynomial.of(size)))
     name = next((name for name, (pattern, _) in DATA["tensors"].items() if re.search(pattern, words)), "")
-    refuse(not name, "not_understood", found=f"the tensor {asked.object}")
+    refuse(not name, "not_understood", found=f"the tensor {setting.asked.object}")
     found = size * tensor(setting, name)
     also = [("all layers", found * setting.one("layers"))] if re.search("score|attention", words) else []
-    return answer(setting, found, f"bytes of {asked.object}", also=also, dimension="B")
+    return Found(found, also=also)
 
 
 def tensor(setting: Setting, name: str) -> Polynomial:
@@ -401,7 +385,7 @@ def _product(setting: Setting, roles: str) -> Polynomial:
     sizes = {"batch": setting.one("batch"), "keys_length": setting.need("keys_length", "length")}
     step = setting.asked.quantity != "tensor_bytes" and (decodes(setting) or setting.says("one_query"))
     sizes["length"] = Polynomial.of(1) if step else setting.need("length", "keys_length")
-    return prod((sizes[role] if role in sizes else getattr(model, FIELDS[role]) for role in roles.split()),
+    return prod((sizes[role] if role in sizes else getattr(model, DATA["fields"][role]) for role in roles.split()),
                 start=Polynomial.of(1))  # fmt: skip
 
 
@@ -418,7 +402,7 @@ def moved(setting: Setting) -> tuple[Any, Any, str]:
     if decodes(setting) and setting.words in ("", "model", "the model"):
         kind = "step"
     else:
-        kind = setting.kind("moved_bytes").removesuffix("_of_model")
+        kind = setting.kind("moved").removesuffix("_of_model")
     if kind == "weights":
         return 2 * parameters_of(setting, active=True) * tokens_of(setting), weights_of(setting), "all weights"
     pairs = 2 * _product(setting, "batch length keys_length heads head_width")
@@ -432,60 +416,48 @@ def moved(setting: Setting) -> tuple[Any, Any, str]:
     return products * pairs, setting.bytes_of(stored) * sum(tensor(setting, name) for name in tensors), what
 
 
-@solver("moved_bytes")
-def moved_bytes(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def moved_bytes(setting: Setting) -> Found:
     """Bytes read and written."""
-    setting = Setting(exercise, asked)
     _, found, what = moved(setting)
     also: Lines = []
     if what == DATA["moved"]["attention"][3]:
         setting.assume("whether scores are written to memory", "a kernel that keeps scores near the cores")
         again = 4 * setting.bytes_of("activations") * tensor(setting, "scores")
         also = [("scores and weights written and read again", found + again)]
-    return answer(setting, found, "bytes moved", what, also=also, dimension="B")
+    return Found(found, what, also=also)
 
 
-@solver("intensity")
-def intensity(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def intensity(setting: Setting) -> Found:
     """Operations for each byte moved."""
-    setting = Setting(exercise, asked)
     made, size, what = moved(setting)
     if not any(isinstance(evaluated(setting, each), Polynomial) for each in (made, size)):
         made, size = setting.short("flops", made), setting.short("bytes", size)
-    return answer(
-        setting, setting.settled(made) / setting.settled(size), "operations for each byte", f"{what} are moved"
-    )
+    return Found(setting.settled(made) / setting.settled(size), f"{what} are moved")
 
 
-@solver("activation_bytes")
-def activation_bytes(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def activation_bytes(setting: Setting) -> Found:
     """Activations that training stores, by a rule of the text or the usual one for 16-bit layers."""
-    setting = Setting(exercise, asked)
-    kind = setting.kind()
-    if (stated := rule(setting, "M", "A", "activations", "M_act")) is not None:
-        return answer(setting, stated, "activations", _STATED, dimension="B")
     model, length = model_of(setting, "activations"), setting.need("length")
     rows = setting.one("batch") * length * model.layers
-    if kind == "recomputed":
+    if setting.kind() == "recomputed":
         found = rows * model.d_model * setting.bytes_of("activations")
-        return answer(setting, found, "activations", "the input of each layer is kept", dimension="B")
+        return Found(found, "the input of each layer is kept")
     setting.assume("what a layer stores", "34 n d + 5 h n^2 bytes for each sequence (16 bits, a mask of 1 byte)")
     kept, scores = 34 * rows * model.d_model, 5 * rows * length * model.heads
     also = [("scores computed again in the backward pass", kept)]
-    return answer(setting, kept + scores, "activations", dimension="B", also=also)
+    return Found(kept + scores, also=also)
 
 
-@solver("training_bytes")
-def training_bytes(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def training_bytes(setting: Setting) -> Found:
     """Weights, gradients and the two states of Adam."""
-    setting = Setting(exercise, asked)
-    kind = setting.kind()
-    if (stated := rule(setting, "M", "memory", "M_train")) is not None:
-        return answer(setting, stated, "memory", _STATED, dimension="B")
     lines = training_lines(setting)
-    lines = {"weights": lines[:1], "gradients": lines[1:2], "optimizer": lines[2:]}.get(kind, lines)
+    lines = {"weights": lines[:1], "gradients": lines[1:2], "optimizer": lines[2:]}.get(setting.kind(), lines)
     also = [("no copy of the weights in float32", total([line for line in lines if "copy" not in line[0]]))]
-    return answer(setting, total(lines), "memory", lines=lines, also=also, dimension="B")
+    return Found(total(lines), lines=lines, also=also)
 
 
 def training_lines(setting: Setting) -> Lines:
@@ -496,17 +468,17 @@ def training_lines(setting: Setting) -> Lines:
     return [("weights", item * count), ("gradients", item * count), ("two moments in float32", 8 * count), *copied]
 
 
-@solver("savings", changed=False)
-def savings(exercise: Exercise, asked: Asked) -> Answer:
+@sized
+def savings(setting: Setting) -> Found:
     """A ratio or a percentage: the record against its changes, active experts against all, cached heads against all."""
-    now, words = exercise.with_changes(asked), f"{asked.object} {asked.unit}".lower()
-    asked = asked.model_copy(update={"unit": "", "changes": ()})
-    setting, first = Setting(now, asked), Setting(exercise, asked)
-    kind = "flops" if not setting.words and setting.has("experts") else setting.kind()
+    words, asked = f"{setting.words} {setting.asked.unit.lower()}", setting.asked
+    setting.asked = asked.model_copy(update={"unit": ""})
     percent = bool(re.search(r"%|percent|saving|reduction|reduced by", words))
-    if now is not exercise:
-        sized = any(each.format_of("cache") is not None for each in (first, setting))
-        before, after = (_compared(each, kind, sized) for each in (first, setting))
+    kind = "flops" if not setting.words and setting.has("experts") else setting.kind()
+    if asked.changes:
+        both = setting, Setting(setting.exercise.with_changes(asked), setting.asked)
+        sized_alike = any(each.format_of("cache") is not None for each in both)
+        before, after = (_compared(each, kind, sized_alike) for each in both)
         what = f"{kind} before and after the change"
     elif kind != "cache" and setting.has("experts", "active_experts"):
         before, after, what = setting.need("experts"), setting.need("active_experts"), "active experts of all"
@@ -514,7 +486,7 @@ def savings(exercise: Exercise, asked: Asked) -> Answer:
             before, after, what = (
                 parameters_of(setting),
                 parameters_of(setting, active=True),
-                "active parameters of all",
+                "active of all parameters",
             )
         percent = not re.search(r"ratio|times|factor|speed", words)
     else:
@@ -523,9 +495,9 @@ def savings(exercise: Exercise, asked: Asked) -> Answer:
         refuse(model.kv_heads == model.heads and model.latent is None, "missing", needs="the number of key/value heads")
         before, after = model.heads * (model.head_width + model.value_width), model.cache_numbers_per_layer
     ratio, share = Polynomial.of(before) / after, 100 - 100 * Polynomial.of(after) / before
-    also = [("the ratio of the two", ratio)] if percent else [("the share that is saved, in percent", share)]
-    found = answer(setting, share if percent else ratio, "saved, in percent" if percent else "ratio", what, also=also)
-    return replace(found, text=f"{found.text}%", unit="%") if percent and found.form == "number" else found
+    if percent:
+        return Found(share, what, also=[("the ratio of the two", ratio)], unit="%")
+    return Found(ratio, what, also=[("the share that is saved, in percent", share)])
 
 
 def _compared(setting: Setting, kind: str, sized: bool) -> Any:
