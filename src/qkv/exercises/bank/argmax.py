@@ -6,18 +6,12 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..record import Given, Structure
-from .family import BankExercise, built, displayed, drawn, matrix, question, rows, spread, vector, words_of
+from ..record import Structure
+from . import family
+from .family import BankExercise, built, displayed, drawn, matrix, rows, spread, vector, words_of
 
 NAME = "argmax"
 _DOCUMENT = {"n": 4, "wide": 3, "out": 3, "padded": False, "tied": False, "asked": "training", "stacked": False}
-_MISTAKES = {
-    "training": "argmax taken as differentiable",
-    "learners": "values taken to be cut off",
-    "temperature": "argmax smoothed by the temperature",
-    "straight": "argmax taken as differentiable",
-}
-
 Lookup = tuple[list[int], list[list[int]], list[list[int]]]
 
 
@@ -29,7 +23,7 @@ def make(seed: int | None) -> BankExercise:
     shape = spread(
         seed,
         n=(3, 4, 5),
-        asked=tuple(_MISTAKES),
+        asked=("training", "learners", "temperature", "straight"),
         wide=(2, 3, 4),
         padded=(False, True),
         best=(0, 1, 2, 3),
@@ -80,21 +74,11 @@ def _exercise(seed: int | None, shape: Mapping[str, Any], lookup: Lookup) -> Ban
         "best_score": max(_scores(query, keys)[: shape["n"]]),
         "padding": words["padded"] if shape["padded"] else "",
     }
-    mistakes = ["second best taken", "index for value", "score for value", "softmax average for argmax"]
-    mistakes += ["key for value"] if wide == out else []
-    mistakes += ["mask forgotten"] if shape["padded"] else []
-    questions = [
-        question("a", "lookup", "argmax", mistakes=tuple(mistakes)),
-        question("b", shape["asked"], "words", mistakes=(_MISTAKES[shape["asked"]],)),
-    ]
-    givens = [
-        Given(symbol="q", role="query", value=query),
-        Given(symbol="K", role="key", value=keys),
-        Given(symbol="V", role="value", value=values),
-    ]
+    mistakes = ["key for value"] * (wide == out) + ["mask forgotten"] * shape["padded"]
+    asked = family.questions("ab", ("lookup", shape["asked"]), lookup={"mistakes": mistakes})
     return built(
-        NAME, seed, words, questions,
-        givens=givens,
+        NAME, seed, words, asked,
+        givens=family.given_named(q=("query", query), K=("key", keys), V=("value", values)),
         data=data,
         structure=Structure(similarity="argmax", mask=f"padding({shape['n']})" if shape["padded"] else "none"),
         conventions={"index_base": 1},

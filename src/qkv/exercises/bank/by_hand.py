@@ -6,8 +6,9 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..record import Given, Structure
-from .family import BankExercise, built, displayed, drawn, listed, matrix, question, rows, spread, vector, words_of
+from ..record import Structure
+from . import family
+from .family import BankExercise, built, displayed, drawn, letters, matrix, rows, spread, vector, words_of
 
 NAME = "by-hand"
 _SPREAD = 9  # how far apart the scores of a variant are at most: every weight can be seen
@@ -82,7 +83,7 @@ def _exercise(seed: int | None, shape: Mapping[str, Any], weights: tuple[Matrix,
         "weights": displayed({f"W_{name}": matrix(weight) for name, weight in zip("QKV", (wq, wk, wv), strict=True)}),
         "notes": (words["causal"] if shape["causal"] else "") + (words["scaled"] if scaled else ""),
         "other_scale": "not divided" if scaled else r"divided by $\sqrt{D_k}$",
-        "all_tokens": listed(names),
+        "all_tokens": family.listed(names),
         "first_entry": _written([line[0] for line in wq], x[0]),
         "first_value": vector(_times(x, wv)[0]),
         "score": f"q_i^T k_j{below}",
@@ -92,33 +93,16 @@ def _exercise(seed: int | None, shape: Mapping[str, Any], weights: tuple[Matrix,
         "product": f"{product}{below}",
         "row_of": "column $i$ of $V A^T$" if columns else "row $i$ of $A V$",
         "order": "V A^T = W_V^T (X A^T)" if columns else "A V = (A X) W_V",
+        "row_product": r"(V A^T)_{\cdot i}" if columns else "(A V)_i",
+        "wrong_scale": "no scaling" if scaled else "scaling where none is asked",
     }  # fmt: skip
-    swapped, axis = "query and key swapped", "softmax over the wrong axis"
-    scale = "no scaling" if scaled else "scaling where none is asked"
-    masked = ("mask forgotten",) if shape["causal"] else ()
-    claims = {
-        "entry": f"({product}{below})_{{ij}} = q_i^T k_j{below}",
-        "form": "q_i^T k_j = x_i^T W_Q W_K^T x_j",
-        "row": r"(V A^T)_{\cdot i} = \sum_{j=1}^N a_{ij} v_j" if columns else r"(A V)_i = \sum_{j=1}^N a_{ij} v_j",
-        "order": data["order"],
-    }
-    questions = [
-        question("a", "vectors", "projections", mistakes=(swapped,)),
-        question("b", "scores", "scores", row=place, mistakes=(swapped, scale)),
-        question("c", "sum", "output", row=place, mistakes=(axis, swapped, scale, "scores used as weights", *masked)),
-        question("d", "matrices", "matrix_form", mistakes=(swapped,)),
-        question("e", shape["first"], "identity", object=claims[shape["first"]]),
-        question("f", shape["last"], "identity", object=claims[shape["last"]]),
-    ]
-    givens = [
-        Given(symbol="X", role="tokens", value=shown),
-        Given(symbol="W_Q", role="query_weight", value=wq),
-        Given(symbol="W_K", role="key_weight", value=wk),
-        Given(symbol="W_V", role="value_weight", value=wv),
-    ]
+    entries = ("vectors", "scores", "sum", "matrices", shape["first"], shape["last"])
+    summed = {"row": place, "mistakes": ("mask forgotten",) if shape["causal"] else ()}
+    asked = family.questions(letters(), entries, scores={"row": place}, sum=summed)
     return built(
-        NAME, seed, words, questions,
-        givens=givens,
+        NAME, seed, words, asked,
+        givens=family.given_named(X=("tokens", shown), W_Q=("query_weight", wq), W_K=("key_weight", wk),
+                           W_V=("value_weight", wv)),
         data=data,
         structure=Structure(mask="causal" if shape["causal"] else "none", source="self"),
         definitions=[f"{name.lower()}_i = W_{name}^T x_i" for name in "QKV"],

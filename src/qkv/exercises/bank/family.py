@@ -90,6 +90,11 @@ def given_sizes(**names: str) -> list[Given]:
     return [Given(symbol=name, role=role) for role, name in names.items() if name]  # pyright: ignore[reportArgumentType]
 
 
+def given_named(**named: tuple[str, Any]) -> list[Given]:
+    """Values by their symbols, each with its role."""
+    return [Given(symbol=name, role=role, value=value) for name, (role, value) in named.items()]  # pyright: ignore
+
+
 def given_values(**values: Any) -> tuple[Given, ...]:
     """Values by their roles, without symbols."""
     return tuple(Given(role=role, value=value) for role, value in values.items())  # pyright: ignore[reportArgumentType]
