@@ -174,6 +174,7 @@ def blanked(text: str, spans: Iterable[Span]) -> str:
     """A text with spans, widened to whole words, made blank."""
     signs = list(text)
     for start, end in spans:
+        end = min(end, len(text))
         while 0 < start < end and text[start].isalnum() and text[start - 1].isalnum():
             start -= 1
         while start < end < len(text) and text[end - 1].isalnum() and text[end].isalnum():
