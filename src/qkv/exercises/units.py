@@ -22,19 +22,7 @@ _PREFIXES, _COUNTS, _TIMES = (
     {name: Fraction(size) for name, size in _DATA[kind].items()} for kind in ("prefixes", "counts", "times")
 )
 _BASES = {name: (dimension, Fraction(size)) for name, (dimension, size) in _DATA["bases"].items()}
-# What is counted, which changes nothing: "2T tokens", "32 GPUs", "4096 sequences".
-_COUNTED = re.compile(
-    r"\b(tokens?|toks?|param(?:eter)?s?|chips?|gpus?|tpus?|cores?|devices?|accelerators?|heads?|layers?|sequences?|"
-    r"examples?|samples?|requests?|users?|words?|elements?|entries|numbers?|experts?|blocks?|dimensions?|dims?|"
-    r"operations?|dense|each|peak|multiply-adds?|"
-    r"(?:per|a) (?:token|chip|gpu|layer|sequence|element|parameter|number))\b",
-    re.IGNORECASE,
-)
-_NUMBER = re.compile(
-    r"\s*(?P<number>[-+]?(?:\d{1,3}(?:[,_ ]\d{3})+|\d+)(?:\.\d+)?|[-+]?\.\d+)(?:[eE](?P<e>[-+]?\d+))?"
-    r"(?:\s*/\s*(?P<below>\d+))?(?:\s*(?:[x×*·]|\\times|\\cdot)\s*10\s*(?:\^|\*\*)?\s*\{?(?P<ten>[-+]?\d+)\}?)?\s*"
-)
-_POWER = re.compile(r"\s*(?P<base>\d+)\s*(?:\^|\*\*)\s*\{?(?P<power>-?\d+)\}?\s*")
+_COUNTED, _NUMBER, _POWER = (re.compile(_DATA["patterns"][name]) for name in ("counted", "number", "power"))
 
 
 def amount(given: Given, *, binary: bool = False) -> Exact:
@@ -80,8 +68,7 @@ def factor(unit: str, dimension: str = "", *, binary: bool = False) -> Exact:
     # "312 TFLOPs" of a machine is its rate.
     if found == "FLOP" and dimension == "FLOP/s":
         found = "FLOP/s"
-    if not found:
-        raise CannotSolve("unknown_unit", unit=unit.strip())
+    refuse(not found, "unknown_unit", unit=unit.strip())
     refuse(found != dimension, "misfit", what=f"the unit {unit.strip()}", why=f"{_DATA['named'][dimension]} is wanted")
     return whole(size)
 
@@ -98,15 +85,12 @@ def _prefixed(text: str, binary: bool) -> tuple[str, Fraction]:
 
 def _split(value: Any) -> tuple[Fraction, str]:
     """A number and what is written after it."""
-    if isinstance(value, bool) or value is None:
-        raise CannotSolve("misfit", what=str(value), why="a number is wanted")
-    if isinstance(value, int | float | Fraction):
-        return Fraction(str(value)) if isinstance(value, float) else Fraction(value), ""
+    if isinstance(value, int | float | Fraction) and not isinstance(value, bool):
+        return Fraction(str(value)), ""
     text = str(value).strip().strip("$").replace("~", "").replace("\u00a0", " ")
     if found := _POWER.match(text):
         return Fraction(int(found["base"])) ** int(found["power"]), text[found.end() :]
-    found = _NUMBER.match(text)
-    if not found:
+    if not (found := _NUMBER.match(text)):
         raise CannotSolve("misfit", what=str(value), why="a number is wanted")
     number = Fraction(re.sub("[,_ ]", "", found["number"])) / int(found["below"] or 1)
     return number * Fraction(10) ** (int(found["e"] or 0) + int(found["ten"] or 0)), text[found.end() :]
@@ -118,9 +102,8 @@ def chips(value: Any) -> int:
     if re.fullmatch(r"\d+(\s*x\s*\d+)+", text):
         return prod(map(int, text.split("x")))
     found = quantity(value)
-    if not isinstance(found, int) or found < 1:
-        raise CannotSolve("misfit", what=f"{value} chips", why="a whole number of at least 1 is wanted")
-    return found
+    refuse(found < 1 or whole(found) != int(found), "misfit", what=f"{value} chips", why="a whole number is wanted")
+    return int(found)
 
 
 def element_bytes(dtype: Any) -> Exact:
@@ -146,12 +129,8 @@ def element_bytes(dtype: Any) -> Exact:
 
 def format_of(dtype: Any) -> str:
     """The name in `qkv.cost` of a format: "fp16" is float16, "8-bit" int8; a number of bytes is the usual one."""
-    name = re.sub(r"[^a-z0-9]", "", str(dtype).lower())
-    if name in ("fp8", "float8", "e4m3", "e5m2"):
-        return "fp8"
-    if name in ("fp16", "f16", "half", "float16"):
-        return "float16"
-    return {4: "float32", 2: "bfloat16", 1: "int8", Fraction(1, 2): "int4"}.get(element_bytes(dtype), "float32")
+    named = _DATA["formats"].get(re.sub(r"[^a-z0-9]", "", str(dtype).lower()))
+    return named or _DATA["formats"].get(f"{8 * element_bytes(dtype)} bits", "float32")
 
 
 def is_binary(exercise: Exercise) -> bool:
@@ -167,7 +146,7 @@ def number_text(value: Any, digits: int = 5) -> str:
     """
     if isinstance(value, bool | str):
         return str(value)
-    exact = Fraction(str(value)) if isinstance(value, float) else Fraction(value)
+    exact = Fraction(str(value))
     if exact.denominator == 1 and (abs(exact) < 10**15 or len(str(abs(int(exact))).rstrip("0")) > digits):
         return str(int(exact))
     kept = Context(digits).divide(Decimal(exact.numerator), Decimal(exact.denominator)).normalize(Context(digits))
@@ -177,7 +156,7 @@ def number_text(value: Any, digits: int = 5) -> str:
 
 def readable_unit(value: Any, dimension: str, *, binary: bool = False) -> str:
     """The unit in which a number of bytes, seconds or operations is easy to read."""
-    size = abs(Fraction(str(value)) if isinstance(value, float) else Fraction(value))
+    size = abs(Fraction(str(value)))
     if dimension == "s":
         times = (("h", 7200), ("s", 1), ("ms", Fraction(1, 1000)), ("us", Fraction(1, 10**6)))
         return next((name for name, least in times if size >= least), "ns") if size else "s"
@@ -192,7 +171,6 @@ def with_unit(value: Any, unit: str, dimension: str, digits: int = 5) -> str:
     >>> with_unit(2621440, "MB", "B"), with_unit(864000, "days", "s")
     ('2.6214 MB', '10 days')
     """
-    exact = Fraction(str(value)) if isinstance(value, float) else Fraction(value)
-    number = number_text(whole(exact / factor(unit, dimension)), digits)
+    number = number_text(whole(Fraction(str(value)) / factor(unit, dimension)), digits)
     # The parser of answers has no unit longer than a week: the number stands alone, and the answer names its unit.
     return number if dimension == "s" and factor(unit, "s") > 604800 else f"{number} {_DATA['written'].get(unit, unit)}"
