@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+from pydantic import ConfigDict, Field, NonNegativeInt, TypeAdapter
+from pydantic.dataclasses import dataclass
 
 FORMAT = "qkv practice 1"
 ENDINGS = ("at once", "after tries", "skipped", "shown")  # how a question may end
 _LARGEST = 10_000_000  # bytes; no practice fills more
+_STRICT = ConfigDict(strict=True, extra="forbid")
+Counts = dict[str, NonNegativeInt]
 
 
 def path() -> Path:
@@ -24,12 +27,12 @@ def path() -> Path:
     return folders.get(sys.platform, home / ".local" / "share") / "qkv" / "practice.json"
 
 
-@dataclass
+@dataclass(config=_STRICT)
 class Record:
     """One part of one exercise over all its variants: how its questions ended, and how the last one did."""
 
-    ended: Counter[str] = field(default_factory=Counter)
-    mistakes: Counter[str] = field(default_factory=Counter)
+    ended: Counts = Field(default_factory=dict)
+    mistakes: Counts = Field(default_factory=dict)
     last: str = ""
 
     @property
@@ -39,17 +42,22 @@ class Record:
             return 1.0
         return 0.2 if self.last == "at once" else 3.0 if self.last in ("skipped", "shown") else 2.0
 
-    def note(self, ended: str, mistakes: Counter[str]) -> None:
-        self.ended[ended] += 1
-        self.mistakes += mistakes
-        self.last = ended
+    def note(self, ended: str, mistakes: Counts) -> None:
+        self.add(Record({ended: 1}, dict(mistakes), ended))
+
+    def add(self, other: Record) -> None:
+        """Add what was practised later."""
+        self.ended = dict(Counter(self.ended) + Counter(other.ended))
+        self.mistakes = dict(Counter(self.mistakes) + Counter(other.mistakes))
+        self.last = other.last
 
 
-@dataclass
+@dataclass(config=_STRICT)
 class Progress:
     """Records by "exercise/part"."""
 
-    records: dict[str, Record] = field(default_factory=dict)
+    format: Literal["qkv practice 1"] = FORMAT
+    records: dict[str, Record] = Field(default_factory=dict, alias="parts")
 
     def record(self, exercise: str, part: str) -> Record:
         return self.records.setdefault(f"{exercise}/{part}", Record())
@@ -57,14 +65,8 @@ class Progress:
     def need(self, exercise: str, part: str) -> float:
         return self.records.get(f"{exercise}/{part}", Record()).need
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "parts": {
-                name: {"ended": dict(record.ended), "mistakes": dict(record.mistakes), "last": record.last}
-                for name, record in sorted(self.records.items())
-            },
-        }
+
+_STORED = TypeAdapter(Progress)
 
 
 def load(place: Path | None = None) -> tuple[Progress, str]:
@@ -75,10 +77,10 @@ def load(place: Path | None = None) -> tuple[Progress, str]:
             return Progress(), ""
         if place.stat().st_size > _LARGEST:
             return Progress(), _set_aside(place, "it is too large")
-        return _read(json.loads(place.read_text(encoding="utf-8"))), ""
+        return _STORED.validate_json(place.read_bytes()), ""
     except OSError as error:
         return Progress(), f"the progress in {place} cannot be read ({error.strerror}); this session starts without it"
-    except (ValueError, RecursionError):
+    except ValueError:
         return Progress(), _set_aside(place, "it holds something else")
 
 
@@ -87,21 +89,19 @@ def save(added: Progress, place: Path | None = None) -> str:
 
     What is stored is read again first: another session may have written in between.
     """
+    from ..render.saving import write
+
     place = place or path()
     kept, said = load(place)
     if said and place.exists():
         return said
     for name, record in added.records.items():
         if record.last:
-            whole = kept.records.setdefault(name, Record())
-            whole.ended += record.ended
-            whole.mistakes += record.mistakes
-            whole.last = record.last
-    from ..render.saving import write
-
+            kept.records.setdefault(name, Record()).add(record)
+    kept.records = dict(sorted(kept.records.items()))
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        write({place: (json.dumps(kept.as_dict(), indent=1, ensure_ascii=False) + "\n").encode()})
+        write({place: _STORED.dump_json(kept, indent=1, by_alias=True) + b"\n"})
     except OSError as error:
         return f"the progress cannot be kept in {place} ({error.strerror})"
     return said
@@ -122,31 +122,13 @@ def forget(place: Path | None = None) -> str:
     return "the progress is forgotten"
 
 
-def _read(found: Any) -> Progress:
-    """Raises ValueError for anything that this program did not write."""
-    if not isinstance(found, dict) or found.get("format") != FORMAT or not isinstance(found.get("parts"), dict):
-        raise ValueError("another format")
-    progress = Progress()
-    for name, each in found["parts"].items():
-        if not isinstance(each, dict) or not isinstance(each.get("last"), str):
-            raise ValueError("a record of another form")
-        progress.records[name] = Record(_counts(each.get("ended")), _counts(each.get("mistakes")), each["last"])
-    return progress
-
-
-def _counts(found: Any) -> Counter[str]:
-    if not isinstance(found, dict) or not all(type(count) is int and count >= 0 for count in found.values()):
-        raise ValueError("no counts")
-    return Counter(found)
-
-
 def _set_aside(place: Path, why: str) -> str:
-    for number in range(1, 1000):
-        other = place.with_name(f"{place.name}.set-aside-{number}")
-        if not other.exists():
-            try:
-                place.rename(other)
-            except OSError as error:
-                return f"{place} is not a progress file of qkv: {why}, and it cannot be set aside ({error.strerror})"
-            return f"{place} is not a progress file of qkv: {why}. It is kept as {other.name}"
-    return f"{place} is not a progress file of qkv: {why}"
+    said = f"{place} is not a progress file of qkv: {why}"
+    names = (place.with_name(f"{place.name}.set-aside-{number}") for number in range(1, 1000))
+    if (other := next((each for each in names if not each.exists()), None)) is None:
+        return said
+    try:
+        place.rename(other)
+    except OSError as error:
+        return f"{said}, and it cannot be set aside ({error.strerror})"
+    return f"{said}. It is kept as {other.name}"
