@@ -240,8 +240,9 @@ def unsettled(asked: Asked, answer: Answer) -> Iterator[Finding]:
 
 
 def foreign(exercise: Exercise, asked: Asked, answer: Answer, told: str) -> Iterator[Finding]:
-    """Symbols of a formula that its question does not have, though it names others."""
-    if quantities()[asked.quantity]["module"] != "growth":
+    """Symbols of a formula that its question does not have; of a growth class only where it names others."""
+    module = quantities()[asked.quantity]["module"]
+    if module not in ("growth", "moments", "shapes"):
         return
     said = {
         each
@@ -250,7 +251,7 @@ def foreign(exercise: Exercise, asked: Asked, answer: Answer, told: str) -> Iter
     }
     names = {name for name in answer.symbols if re.search(rf"(?<![A-Za-z]){re.escape(name)}(?![A-Za-z])", answer.text)}
     missing = sorted(name for name in names if name not in said and name not in asked.in_terms_of)
-    if missing and names - {*missing}:
+    if missing and (module != "growth" or names - {*missing}):
         yield Finding("unsettled", {"convention": ", ".join(missing)})
 
 

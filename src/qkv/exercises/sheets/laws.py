@@ -44,6 +44,8 @@ def _stated(sentence: str) -> str:
     if _TABLE["signs"].search(sentence):
         return "rademacher"
     mean, spread = _TABLE["mean"].search(sentence), _TABLE["spread"].search(sentence)
+    if len({_typed(each.group()) for each in _TABLE["spread"].finditer(sentence)}) > 1:
+        return ""  # two laws in one sentence: it is not certain which is whose
     if spread is None or not _TABLE["random"].search(sentence) or (mean is None and spread["unit"] is None):
         return ""
     average = _typed(mean["mean"] or mean["expected"] or "0") if mean else ""

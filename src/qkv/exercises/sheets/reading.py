@@ -25,6 +25,7 @@ THRESHOLD = 0.6  # tuned on tests/exercises/sheets/own
 LONGEST = 40_000  # characters of a question that are searched for what it asks
 _WITH_ROWS = frozenset({"projections", "scores", "weights", "output", "heads_output", "linear_state", "dependence"})
 _OPTION = re.compile(r"^[ \t]*(?:[-*•]\s*)?\(?([A-Ha-h])[).:]\s+(\S.*)$", re.MULTILINE)
+_INLINE_OPTION = re.compile(r"(?<=\s)\(?([A-H])[).:]\s+(\S[^\n]*?)(?=\s+\(?[A-H][).:]\s|\s*$)", re.MULTILINE)
 _CHANGES = TABLE["changes"]
 _LATEX = TABLE["latex"]
 _REALS = re.compile(r"(?:\bR|ℝ|mathbb\s*\{?R\}?)\s*\^\s*\{?(\d+)")
@@ -140,6 +141,7 @@ def _is_task(readings: Sequence[Reading]) -> bool:
 def _with_options(question: Question) -> Question:
     """A question whose options stand at the end of its text, as "(A) …" or "- a) …" on lines, has them apart."""
     found = list(_OPTION.finditer(question.text))
+    found = found if len(found) > 1 else list(_INLINE_OPTION.finditer(question.text))
     letters = [match[1].upper() for match in found]
     if question.options or len(found) < 2 or letters != list("ABCDEFGH"[: len(found)]):
         return question
@@ -316,7 +318,7 @@ def _asked(
         )
         asked = Asked(
             label=question.label, quantity=wanted.quantity, object=_written(wanted.object), row=_row(wanted, exercise),
-            in_terms_of=wanted.in_terms_of, unit=_unit(wanted.unit), options=options if len(asks.wanted) == 1 else (),
+            in_terms_of=wanted.in_terms_of, unit=_unit(wanted.unit), options=options,
             several=bool(_SEVERAL.search(question.text)), changes=changed, text=_words(question, wanted),
             span=question.locate(wanted.clause.span), confidence=min(wanted.weight, 1.0),
         )  # fmt: skip
@@ -498,7 +500,13 @@ def _solved(exercise: Exercise, asked: Asked, told: str) -> Solved:
 def _chosen(part: Solved) -> Solved:
     """The option of a choice that the answer is equal to; refused where none or several are."""
     answer, options = part.answer, part.asked.options
-    if answer is None or not options or answer.form in ("choice", "blank"):
+    if answer is None or not options:
+        return part
+    labels = {plain_label(option.label) for option in options}
+    chosen_labels = answer.value if isinstance(answer.value, tuple) else (answer.value,)
+    if answer.form == "blank" or (
+        answer.form == "choice" and all(plain_label(str(each)) in labels for each in chosen_labels)
+    ):
         return part
     from ...maths import compare
 
