@@ -23,18 +23,10 @@ from ..figures.svg import tag
 from ..render import document as d
 from ..render.to_html import escape
 from .bank import BankExercise, named
-from .printing import (
-    option_words,
-    points_of,
-    question_blocks,
-    spoken,
-    statement_blocks,
-    symbols_of,
-    title,
-    worked_blocks,
-)
+from .printing import option_words, points_of, question_blocks, spoken, statement_blocks, symbols_of, title
+from .printing import worked_blocks as _worked
 from .record import Asked, Exercise, Option
-from .solving import Answer, Solved, solve_part
+from .solving import Answer, Solved, remembering, solve_part
 
 _SEEDS = 1000  # variants that PrairieLearn draws from
 _SPACE = uuid.UUID("8f2ad1c0-6a3c-5b7e-9d49-1f0c57a1e3b2")  # of the ids below; another would make other questions
@@ -122,11 +114,13 @@ def identifier(exercise: Exercise, asked: Asked | None = None) -> str:
 
 def as_dict(exercise: Exercise, asked: Asked) -> dict[str, Any]:
     """One question as plain values: what is asked, the answer, its steps, hints, and known mistakes."""
-    from .mistakes import MISTAKES
+    from .checking import planted
 
-    solved = solve_part(exercise, asked)
-    planted = {name: MISTAKES[name](exercise, asked) for name in asked.mistakes if name in MISTAKES}
-    hints = exercise.hints.get(asked.label, ()) if isinstance(exercise, BankExercise) else ()
+    with remembering():
+        solved = solve_part(exercise, asked)
+        mistaken = {name: planted(exercise, asked, name) for name in asked.mistakes}
+    bank = isinstance(exercise, BankExercise)
+    hints, record = (exercise.hints.get(asked.label, ()), exercise.record) if bank else ((), exercise)
     return {
         "id": identifier(exercise, asked),
         "title": exercise.title,
@@ -135,11 +129,9 @@ def as_dict(exercise: Exercise, asked: Asked) -> dict[str, Any]:
         "points": points_of(exercise, asked),
         "options": {option.label: option.text for option in asked.options},
         "hints": list(hints),
-        "mistakes": [{"name": name, "answer": each.text} for name, each in planted.items() if each is not None],
+        "mistakes": [{"name": name, "answer": each.text} for name, each in mistaken.items() if each is not None],
         **solved.as_dict(),
-        "exercise": Exercise(**{name: getattr(exercise, name) for name in Exercise.model_fields}).model_dump(
-            mode="json", exclude_defaults=True
-        ),
+        "exercise": record.model_dump(mode="json", exclude_defaults=True),
     }
 
 
@@ -162,7 +154,7 @@ def _moodle_question(exercise: Exercise, solved: Solved) -> Xml.Element:
     right = right_options(asked, solved.answer)
     kind = "multichoice" if right else "cloze" if numbers else "essay"
     blanks = _moodle_blanks(numbers) if kind == "cloze" else ""
-    solution = fragment(worked_blocks(exercise, solved))
+    solution = _solution(exercise, solved)
     # A cloze question takes its marks from its blanks.
     settings = {} if kind == "cloze" else {"defaultgrade": f"{points_of(exercise, asked)}.0"}
     settings |= {"penalty": "0.3333333", "hidden": "0", "idnumber": identifier(exercise, asked)}
@@ -244,7 +236,7 @@ def _item(exercise: Exercise, solved: Solved) -> Xml.Element:
         other = _node("respcondition", _node("conditionvar", _node("other")), **{"continue": "No"})
         inputs, conditions = [_response()], [other]
     score = _node("decvar", maxvalue="100", minvalue="0", varname="SCORE", vartype="Decimal")
-    feedback = _node("flow_mat", _material(fragment(worked_blocks(exercise, solved))))
+    feedback = _node("flow_mat", _material(_solution(exercise, solved)))
     return _node(
         "item",
         _node("itemmetadata", _node("qtimetadata", *details)),
@@ -330,7 +322,7 @@ def generate(name: str, data: dict[str, Any]) -> None:
          "ask": fragment(question_blocks(exercise, asked))} for asked in exercise.asked
     ]  # fmt: skip
     data["params"]["solution"] = "\n".join(
-        f"<p><strong>({asked.label})</strong></p>{fragment(worked_blocks(exercise, solve_part(exercise, asked)))}"
+        f"<p><strong>({asked.label})</strong></p>{_solution(exercise, solve_part(exercise, asked))}"
         for asked in exercise.asked
     )
 
@@ -362,11 +354,7 @@ def _variant(name: str, data: Mapping[str, Any]) -> BankExercise:
 
 
 FORMATS: dict[str, Callable[[Sequence[Exercise]], Files]] = {
-    "moodle": _moodle,
-    "qti": _qti,
-    "prairielearn": _prairielearn,
-    "jsonl": _jsonl,
-}
+    "moodle": _moodle, "qti": _qti, "prairielearn": _prairielearn, "jsonl": _jsonl}  # fmt: skip
 
 
 def fragment(blocks: Iterable[d.Block]) -> str:
@@ -385,6 +373,10 @@ def inline(words: d.Words) -> str:
 def _question_html(exercise: Exercise, asked: Asked) -> str:
     """The statement and one question, to be shown alone; options are added by the platform."""
     return fragment([*statement_blocks(exercise), *question_blocks(exercise, asked, options=False)])
+
+
+def _solution(exercise: Exercise, solved: Solved) -> str:
+    return fragment(_worked(exercise, solved))
 
 
 def _option_html(exercise: Exercise, asked: Asked, option: Option) -> str:
