@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -114,7 +115,8 @@ class Setting:
         except CannotSolve:
             if not isinstance(stated, str) or (re.match(r"\s*[\d.]", stated) and not self._is_formula(stated)):
                 raise
-            return self._symbol(role, stated)
+            name = _clean(stated)
+            return Polynomial.name(self.names.setdefault(role, name)) if name else self.expression(stated, role)
         if role not in units.DIMENSIONS and (Fraction(number).denominator != 1 or number < 1):
             raise CannotSolve("misfit", what=role.replace("_", " "), why=f"{number} is no whole number of at least 1")
         if isinstance(stated, str) and role in ("length", "keys_length") and re.search(r"\d\s*[kK]\b", stated):
@@ -159,26 +161,18 @@ class Setting:
 
     def need(self, *roles: str) -> Any:
         """The first of these sizes that is given; refused where none is."""
-        for role in roles:
-            if (found := self.size(role)) is not None:
-                return found
-        raise CannotSolve("missing", needs=" or ".join(map(called, roles)))
+        found = next((found for role in roles if (found := self.size(role)) is not None), None)
+        refuse(found is None, "missing", needs=" or ".join(map(called, roles)))
+        return found
 
     def one(self, role: str) -> Any:
         """A size, or 1 where it is not given."""
-        found = self.size(role)
-        return Polynomial.of(1) if found is None else found
+        return self.need(role) if self.has(role) else Polynomial.of(1)
 
     def _is_formula(self, text: str) -> bool:
         """Whether a text that begins with a number, such as "4 d", has names of sizes and not a unit after it."""
         known = {_clean(given.symbol) for given in self.exercise.givens}
         return all(len(name) == 1 or "_" in name or _clean(name) in known for name in re.findall(r"[A-Za-z]\w*", text))
-
-    def _symbol(self, role: str, text: str) -> Polynomial:
-        name = _clean(text)
-        if not name:
-            return self.expression(text, role)
-        return Polynomial.name(self.names.setdefault(role, name))
 
     def expression(self, text: str, what: str) -> Polynomial:
         """A formula in the notation of `qkv.maths` as a polynomial; its names get the values of givens."""
@@ -186,10 +180,9 @@ class Setting:
         from ...maths.sizes import polynomial
 
         names = {_clean(each) or each for each in re.findall(r"[A-Za-z]+(?:_(?:\{\w+\}|\w+))?", text)}
-        try:
+        found = None
+        with suppress(QkvError):
             found = polynomial(parse(text, dict.fromkeys(names - {"frac", "cdot", "times"}, "natural")))
-        except QkvError:
-            found = None
         if found is None:
             raise CannotSolve("not_understood", found=f"{what} {text}")
         for given in self.exercise.givens:
@@ -283,10 +276,8 @@ def _fill_heads(setting: Setting, fields: dict[str, Any]) -> None:
         fields["d_model"] = setting.lacking("width", product, "heads times the width of a head")
     if variant == "mqa":
         fields["kv_heads"] = 1
-    elif variant == "mha":
-        fields["kv_heads"] = None
-    elif variant == "gqa" and "kv_heads" not in fields:
-        fields["kv_heads"] = setting.need("kv_heads", "groups")
+    elif variant == "mha" or (variant == "gqa" and "kv_heads" not in fields):
+        fields["kv_heads"] = None if variant == "mha" else setting.need("kv_heads", "groups")
 
 
 def _structure(setting: Setting, fields: dict[str, Any]) -> None:
@@ -315,16 +306,18 @@ def _structure(setting: Setting, fields: dict[str, Any]) -> None:
 def _check(setting: Setting, fields: dict[str, Any]) -> None:
     """Heads that do not divide the width are refused here: the counts do not see it in formulas."""
     names = ("d_model", "heads", "kv_heads", "head_width", "experts", "experts_active")
-    numbers = [Polynomial.of(fields.get(name) or 0).substituted(setting.values) for name in names]
+    found = [Polynomial.of(fields.get(name) or 0).substituted(setting.values) for name in names]
     width, heads, kv_heads, head_width, experts, active = (
-        each if isinstance(each, int | Fraction) else 0 for each in numbers
+        0 if isinstance(each, Polynomial) else each for each in found
     )
-    if width and heads and not head_width and width % heads:
-        raise CannotSolve("misfit", what=f"{heads} heads", why=f"they do not divide the width {width}")
-    if heads and kv_heads and heads % kv_heads:
-        raise CannotSolve("misfit", what=f"{kv_heads} key/value heads", why=f"they do not divide {heads} heads")
-    refuse(Fraction(heads).denominator != 1, "misfit", what="the width of a head", why="it does not divide the width")
-    refuse(experts and active > experts, "misfit", what=f"{active} active experts", why=f"there are {experts}")
+    wrong = [
+        (heads and not head_width and width % heads, f"{heads} heads", f"they do not divide the width {width}"),
+        (heads and kv_heads and heads % kv_heads, f"{kv_heads} key/value heads", f"they do not divide {heads} heads"),
+        (Fraction(heads).denominator != 1, "the width of a head", "it does not divide the width"),
+        (experts and active > experts, f"{active} active experts", f"there are {experts}"),
+    ]
+    for fails, what, why in wrong:
+        refuse(fails, "misfit", what=what, why=why)
     if setting.preset is None and heads * head_width not in (0, width) and width:
         setting.note(f"{heads} heads of width {head_width} are {heads * head_width} wide, and the model {width}")
 
@@ -416,13 +409,10 @@ def answer(setting: Setting, result: Found, title: str, dimension: str) -> Answe
     text, unit, others = written(setting, found, dimension, result.unit)
     assumed = tuple(setting.assumed)
     for convention, count in result.also:
-        try:
-            other = evaluated(setting, count)
-        except CannotSolve:  # it takes a size that the answer does not
-            continue
-        if other != found:
-            shown = written(setting, other, dimension)[0]
-            others.append(Also(shown, _plain(other), convention, symbols_of(setting, other)))
+        with suppress(CannotSolve):  # it may take a size that the answer does not
+            if (other := evaluated(setting, count)) != found:
+                shown = written(setting, other, dimension)[0]
+                others.append(Also(shown, _plain(other), convention, symbols_of(setting, other)))
     return Answer(
         text, _plain(found), "formula" if isinstance(found, Polynomial) else "number", unit, symbols_of(setting, found),
         also=tuple(others), assumed=assumed, derivation=Derivation.of(*result.before, *worked),

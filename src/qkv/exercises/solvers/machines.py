@@ -109,16 +109,17 @@ class Machine:
 
 def _held(setting: Setting) -> Any:
     """Bytes of the weights, and of the cache where its length is given."""
-    if setting.has("bytes"):
-        if setting.has("parameters"):
-            sizes.weights_of(setting)  # they must agree
+    if setting.has("bytes") and not setting.has("parameters"):
+        return setting.need("bytes")
+    weights = sizes.weights_of(setting)
+    if setting.has("bytes"):  # they agree with the weights
         return setting.need("bytes")
     if not setting.has("length") and not setting.has("keys_length"):
-        return sizes.weights_of(setting)
+        return weights
     if sizes.by_parameters(setting) and setting.preset is None:
         setting.assume("the sizes of the cache", "the weights alone")
-        return sizes.weights_of(setting)
-    return sizes.weights_of(setting) + sizes.cache_of(setting, token=False)
+        return weights
+    return weights + sizes.cache_of(setting, token=False)
 
 
 def _step_parts(setting: Setting, machine: Machine) -> Lines:
@@ -206,9 +207,8 @@ def throughput(setting: Setting) -> Found:
 def _left(setting: Setting, spare: Any) -> Any:
     """Memory that is left; refused where it is less than none."""
     left = evaluated(setting, spare)
-    refuse(
-        not isinstance(left, Polynomial) and left < 0, "misfit", what="the model", why="it is larger than the memory"
-    )
+    lacks = not isinstance(left, Polynomial) and left < 0
+    refuse(lacks, "misfit", what="the model", why="it is larger than the memory")
     return spare
 
 

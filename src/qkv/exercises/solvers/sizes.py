@@ -17,11 +17,6 @@ from ..units import element_bytes
 from .architecture import DATA, Found, Lines, Setting, evaluated, model_of, numbers, rule, sized, total, written
 
 WHOLE = ("model", "active")
-_PHASES = {
-    "training": (3, "forward and backward, 3 times the forward pass"),
-    "backward": (2, "the backward pass takes twice the forward pass"),
-    "forward": (1, ""),
-}
 
 
 def part_of(words: str, table: str) -> str:
@@ -110,25 +105,20 @@ def parameters(setting: Setting) -> Found:
     model, router = model_of(setting, part), counts_router(setting)
     refuse(part in ("active", "experts", "router") and not model.experts, "missing", needs="the number of experts")
     lines = parameter_lines(setting, model, part, router)
-    refuse(
-        not total(lines),
-        "missing",
-        needs="the kind of norm" if part == "norms" else f"the sizes of {setting.asked.object}",
-    )
+    refuse(not total(lines), "missing", needs="the kind of norm" if part == "norms" else "its sizes")
     also = _other_parameters(setting, model, part, lines, router)
     return Found(total(lines), lines=lines, also=also)
 
 
 def _linear_parameters(setting: Setting) -> Found:
     setting.kind("linear")
-    out, biased = setting.need("out_features"), setting.exercise.structure.biases
-    lines: Lines = [("matrix", setting.one("experts") * setting.need("in_features") * out)]
-    biases = setting.one("experts") * out
+    biased, biases = setting.exercise.structure.biases, setting.one("experts") * setting.need("out_features")
+    matrix = biases * setting.need("in_features")
     if biased is None:
         setting.assume("whether there are biases", "none")
-    also = [("no biases", lines[0][1])] if biased else [("biases", lines[0][1] + biases)]
-    lines += [("biases", biases)] if biased else []
-    return Found(total(lines), lines=lines, also=also)
+    if biased:
+        return Found(matrix + biases, lines=[("matrix", matrix), ("biases", biases)], also=[("no biases", matrix)])
+    return Found(matrix, also=[("biases", matrix + biases)])
 
 
 # --- operations ---
@@ -136,10 +126,8 @@ def _linear_parameters(setting: Setting) -> Found:
 
 def is_causal(setting: Setting) -> bool | None:
     """Whether pairs are causal; None where nothing is said."""
-    exercise = setting.exercise
-    if exercise.convention("pairs") is not None:
-        return exercise.convention("pairs") == "causal"
-    return True if "causal" in exercise.structure.mask else None
+    said = setting.exercise.convention("pairs", "causal" if "causal" in setting.exercise.structure.mask else None)
+    return None if said is None else said == "causal"
 
 
 def decodes(setting: Setting) -> bool:
@@ -203,9 +191,8 @@ def tokens_of(setting: Setting) -> Any:
         return setting.one("batch")
     if setting.says("one_token"):
         return Polynomial.of(1)
-    for role in ("training_tokens", "tokens_count"):
-        if setting.has(role):
-            return setting.size(role)
+    if setting.has("training_tokens") or setting.has("tokens_count"):
+        return setting.need("training_tokens", "tokens_count")
     if not setting.has("length") and not setting.has("batch"):
         setting.assume("the number of tokens", "one")
     return setting.one("length") * setting.one("batch")
@@ -214,8 +201,8 @@ def tokens_of(setting: Setting) -> Any:
 @sized
 def flops(setting: Setting) -> Found:
     """Operations of a part, or of the model."""
-    said = [name for name in _PHASES if name in setting.words]
-    times, reason = _PHASES.get(said[0] if said else setting.exercise.structure.phase or "", (1, ""))
+    said = [name for name in DATA["phases"] if name in setting.words]
+    times, reason = DATA["phases"].get(said[0] if said else setting.exercise.structure.phase, (1, ""))
     mac = int(setting.exercise.convention("flops_per_mac", 2))
     lines: Lines = []
     if by_parameters(setting):
@@ -287,18 +274,15 @@ def multiplications(setting: Setting) -> Found:
         setting.kind("linear")
         wide = setting.need("in_features") - (1 if adds else 0)
         return Found(tokens_of(setting) * wide * setting.need("out_features"))
-    part = part_of(
-        re.sub(DATA["marks"]["additions"] + "|" + DATA["marks"]["multiplications"], "", setting.words), "operations"
-    )
+    part = part_of(re.sub(DATA["marks"]["counted"], "", setting.words), "operations")
     model, lines = model_of(setting, part), []
     # A row of so many numbers is added up in one fewer additions.
     inner = {"scores: queries by keys": model.head_width, "projections: output": model.heads * model.value_width,
              "scores: weighted values": setting.size("keys_length") or setting.size("length"),
              "feed-forward: down": model.d_ff}  # fmt: skip
     for name, count in work(setting, part, bool(causal))[0]:
-        refuse(
-            adds and (causal or "experts" in name or "latent" in name), "not_understood", found=f"additions of {name}"
-        )
+        unclear = causal or "experts" in name or "latent" in name
+        refuse(adds and unclear, "not_understood", found=f"additions of {name}")
         made = Polynomial.of(count) / 2
         lines.append((name, made - made / inner.get(name, model.d_model) if adds else made))
     if causal is None and not adds and any(name.startswith("scores") for name, _ in lines) and model.window is None:
@@ -364,9 +348,7 @@ def tensor_bytes(setting: Setting) -> Found:
     words, size = setting.words.replace("^t", ""), setting.bytes_of("activations")
     for given in setting.exercise.givens:
         if given.shape and given.symbol.lower() == words:
-            sides = [
-                side if isinstance(side, int) else setting.expression(str(side), "the shape") for side in given.shape
-            ]
+            sides = [setting.expression(str(side), "the shape") for side in given.shape]
             return Found(prod(sides, start=Polynomial.of(size)))
     name = next((name for name, (pattern, _) in DATA["tensors"].items() if re.search(pattern, words)), "")
     refuse(not name, "not_understood", found=f"the tensor {setting.asked.object}")
@@ -407,10 +389,8 @@ def moved(setting: Setting) -> tuple[Any, Any, str]:
         return 2 * parameters_of(setting, active=True) * tokens_of(setting), weights_of(setting), "all weights"
     pairs = 2 * _product(setting, "batch length keys_length heads head_width")
     if kind == "step":
-        made = (
-            2 * parameters_of(setting, active=True) * setting.one("batch")
-            + 2 * pairs * model_of(setting, "weights").layers
-        )
+        each = 2 * parameters_of(setting, active=True) * setting.one("batch")
+        made = each + 2 * pairs * model_of(setting, "weights").layers
         return made, weights_of(setting) + cache_of(setting, token=False), "the weights and the cache"
     products, tensors, stored, what = DATA["moved"][kind]
     return products * pairs, setting.bytes_of(stored) * sum(tensor(setting, name) for name in tensors), what
@@ -481,13 +461,9 @@ def savings(setting: Setting) -> Found:
         before, after = (_compared(each, kind, sized_alike) for each in both)
         what = f"{kind} before and after the change"
     elif kind != "cache" and setting.has("experts", "active_experts"):
-        before, after, what = setting.need("experts"), setting.need("active_experts"), "active experts of all"
+        before, after, what = setting.need("experts"), setting.need("active_experts"), "active of all"
         if kind == "parameters":
-            before, after, what = (
-                parameters_of(setting),
-                parameters_of(setting, active=True),
-                "active of all parameters",
-            )
+            before, after = parameters_of(setting), parameters_of(setting, active=True)
         percent = not re.search(r"ratio|times|factor|speed", words)
     else:
         refuse(kind != "cache", "not_understood", found=f"savings of {asked.object}")
