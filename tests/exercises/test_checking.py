@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from qkv.errors import OptionError, OptionTypeError
-from qkv.exercises import Also, Answer, Asked, Convention, Exercise, Finding, Given, Option, bank
+from qkv.exercises import Also, Answer, Asked, Convention, Exercise, Finding, Given, Option, bank, solving
 from qkv.exercises import mistakes as registry
-from qkv.exercises.checking import check
+from qkv.exercises.checking import check, planted
 from qkv.exercises.findings import _entries
 from qkv.exercises.forms.arrays import cells_of, entries, lengths, written
 from qkv.exercises.outcome import Outcome, joined, known_mistakes, right, unread, wrong
@@ -458,3 +458,40 @@ def test_labelled_answers(path):
     judged_right = sum(count for (kind, _), count in counts.items() if kind == "right")
     print(f"{path.stem}: {counts['right', 'unread']} of {judged_right} right answers are unread")
     assert not faults, "\n".join(faults)
+
+
+def test_a_question_and_its_mistakes_are_solved_once_in_a_check(monkeypatch):
+    exercise, solved, solve = bank.named("by-hand", 3), Counter(), solving._answer
+
+    def counting(record, asked):
+        solved[asked.label] += record is exercise
+        return solve(record, asked)
+
+    monkeypatch.setattr(solving, "_answer", counting)
+    outcome = check(exercise, "b", "(1, 2, 3)")
+    assert outcome.kind in ("wrong", "unread")
+    assert solved["b"] <= 2  # once to sixty digits, once to the usual ones
+    with solving.remembering():
+        first = planted(exercise, exercise.asked[1], "query and key swapped")
+        assert planted(exercise, exercise.asked[1], "query and key swapped") is first
+        assert solving.answer(exercise, exercise.asked[1]) is solving.answer(exercise, exercise.asked[1])
+    assert solving.answer(exercise, exercise.asked[1]) is not solving.answer(exercise, exercise.asked[1])
+
+
+def test_equal_records_that_are_not_the_same_are_solved_apart():
+    """1 equals 1.0, and the answers are written differently."""
+    records = [
+        Exercise(givens=[Given(role="scores", value=[one, 2])], asked=[Asked(quantity="softmax")]) for one in (1, 1.0)
+    ]
+    with solving.remembering():
+        assert len({id(solving.answer(record, record.asked[0])) for record in records}) == 2
+
+
+def test_a_mistake_is_named_for_its_own_answer_and_for_an_equal_one():
+    exercise = bank.named("scaling")
+    for asked in exercise.asked:
+        for name in asked.mistakes:
+            wrong_answer = planted(exercise, asked, name)
+            if wrong_answer is not None:
+                for text in (wrong_answer.text, f"({wrong_answer.text}) 1"):
+                    assert name in check(exercise, asked.label, text).mistakes, (asked.label, name, text)

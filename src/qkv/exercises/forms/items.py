@@ -104,11 +104,7 @@ def entries_named(answer: Answer, text: str, context: Context) -> dict[str, Answ
 def _parts(stem: str, item: Answer, context: Context, form: str) -> dict[str, Answer]:
     """The rows or entries of an array, with names counted from the index base."""
     cells, value, base = cells_of(item.text), item.value, context.exercise.convention("index_base", 1)
-    if (
-        not isinstance(cells, list)
-        or len(cells) > 100
-        or {isinstance(each, str) for each in cells} != {form == "number"}
-    ):
+    if not isinstance(cells, list) or len(cells) > 100 or any(isinstance(e, str) != (form == "number") for e in cells):
         return {}
     values = value if isinstance(value, list | tuple) and len(value) == len(cells) else [None] * len(cells)
     return {

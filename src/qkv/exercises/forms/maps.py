@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from itertools import combinations
 
-from ...errors import MathsError
 from ...maths import compare
 from ..findings import Finding
 from ..outcome import Outcome, right, unread, wrong
@@ -32,14 +31,10 @@ def judge_map(answer: Answer, text: str, context: Context) -> Outcome:
         return unread("unreadable", given=text.strip())
     size = SIZE if width else int(answer.symbols[vectors[0]].strip("vector[]"))
     symbols = dict.fromkeys(vectors, f"vector[{size}]")
-    try:
-        verdict = compare(str(products[0]), str(products[1]), symbols)
-    except MathsError:
-        return unread("unreadable", given=text.strip())
-    if verdict.kind == "equal":
-        return right()
-    return wrong("different", given=text.strip(), right=answer.text) if verdict.kind == "different" else unread(
-        "unreadable", given=text.strip())  # fmt: skip
+    kind = compare(str(products[0]), str(products[1]), symbols).kind
+    if kind == "different":
+        return wrong("different", given=text.strip(), right=answer.text)
+    return right() if kind == "equal" else unread("unreadable", given=text.strip())
 
 
 def _product(text: str, vectors: list[str], width: str) -> str | None:

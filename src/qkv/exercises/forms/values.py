@@ -98,10 +98,8 @@ def _members(formula: str) -> list[str] | Outcome:
     count = sum(len(split_outside(piece, "=")) > 1 for piece in split_outside(formula, ",;\n"))
     if count > 1:
         return unread("several", count=count)
-    members = [
-        each.strip()
-        for each in split_outside(PATTERNS["equals"].sub("=", PATTERNS["about"].sub("=≈", formula)).lstrip(" ="), "=")
-    ]
+    equation = PATTERNS["equals"].sub("=", PATTERNS["about"].sub("=≈", formula)).lstrip(" =")
+    members = [each.strip() for each in split_outside(equation, "=")]
     if len(members) == 1 and (said := PATTERNS["said"].match(formula)) and re.search(r"[A-Za-z]{2}", said[1]):
         members = [said[1], formula[said.end() :].strip()]
     return members if all(members) else unread("unreadable", given=formula)
@@ -245,12 +243,9 @@ def _has_unit(text: str) -> bool:
 
 def _sizes_given(context: Context, symbols: dict[str, str]) -> dict[str, str]:
     """The symbols with the sizes that the exercise sets: √d is 8 where d is 64."""
-    sizes = {
-        g.symbol: f"natural = {g.value}"
-        for g in context.exercise.givens
-        if g.symbol and type(g.value) is int and g.value > 0
-    }
-    return {**symbols, **{name: kind for name, kind in sizes.items() if symbols.get(name) in (None, "natural")}}
+    sizes = {g.symbol: g.value for g in context.exercise.givens if g.symbol and type(g.value) is int and g.value > 0}
+    free = {name: f"natural = {size}" for name, size in sizes.items() if symbols.get(name) in (None, "natural")}
+    return {**symbols, **free}
 
 
 def _near(answer: Answer, text: str, context: Context) -> Outcome | None:
