@@ -24,7 +24,9 @@ def find_laws(text: str) -> Iterator[Given]:
             for name in _names(found["names"]):
                 yield Given(symbol=name, role="law", law=law, shape=shapes.get(name[0]), span=(found.start(), end + 1))
     for sentence in _TABLE["sentence"].finditer(text):
-        if not sampled and (law := _stated(sentence.group())):
+        if len({_typed(each.group()) for each in _TABLE["spread"].finditer(sentence.group())}) > 1:
+            return  # two laws in one sentence: it is not certain which is whose
+        if not sampled and not _TABLE["asking"].match(sentence.group()) and (law := _stated(sentence.group())):
             named = _TABLE["vectors"].search(sentence.group())
             for name in _names(named["names"]) if named else [""]:
                 yield Given(symbol=name, role="law", law=law, span=sentence.span())
@@ -44,8 +46,6 @@ def _stated(sentence: str) -> str:
     if _TABLE["signs"].search(sentence):
         return "rademacher"
     mean, spread = _TABLE["mean"].search(sentence), _TABLE["spread"].search(sentence)
-    if len({_typed(each.group()) for each in _TABLE["spread"].finditer(sentence)}) > 1:
-        return ""  # two laws in one sentence: it is not certain which is whose
     if spread is None or not _TABLE["random"].search(sentence) or (mean is None and spread["unit"] is None):
         return ""
     average = _typed(mean["mean"] or mean["expected"] or "0") if mean else ""
