@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree as Xml
 
-from ..errors import OptionError, complaint
+from ..errors import OptionError, OptionTypeError, complaint
 from ..figures.svg import tag
 from ..render import document as d
 from ..render.to_html import escape
@@ -363,7 +363,7 @@ def fragment(blocks: Iterable[d.Block]) -> str:
     >>> fragment([d.Paragraph(d.prose("the mean is $d$, not < it", {"d": "natural"}))])
     '<p>the mean is \\(d\\), not &lt; it</p>'
     """
-    return "\n".join(filter(None, map(_block, blocks)))
+    return "\n".join(map(_block, blocks))
 
 
 def inline(words: d.Words) -> str:
@@ -404,8 +404,6 @@ def _block(block: d.Block) -> str:
     from ..render.steps import blocks as shown
 
     match block:
-        case d.Heading(words=words):
-            return tag("h4", inline(words))
         case d.Paragraph(words=words):
             return tag("p", inline(words))
         case d.Formula(maths=maths, more=()) if (source := _latex(maths)) is not None:
@@ -419,17 +417,12 @@ def _block(block: d.Block) -> str:
             return tag("p", "<br/>".join(written))
         case d.Items(items=items, ordered=ordered):
             return tag("ol" if ordered else "ul", *(tag("li", inline(item)) for item in items), "")
-        case d.Table(header=header, rows=rows):
-            head = tag("tr", *(tag("th", inline(cell)) for cell in header))
-            return tag("table", head, *(tag("tr", *(tag("td", inline(cell)) for cell in row)) for row in rows))
         case d.Code(text=text):
             return tag("pre", escape(text))
         case d.Note(title=words, blocks=inside):
             return tag("div", tag("p", tag("strong", inline(words))), fragment(inside))
-        case d.Figure(caption=caption):
-            return tag("p", inline(caption))
-        case d.PageBreak() | d.BlankLines():
-            return ""
+        case _:
+            raise OptionTypeError(complaint("block", type(block).__name__, "one that a question or a solution has"))
 
 
 def decimal(value: Fraction) -> str:
@@ -448,11 +441,8 @@ def _share(share: float, digits: int) -> str:
 def _node(name: str, *inside: Xml.Element | str, **attributes: str) -> Xml.Element:
     """An element with its text or its children."""
     made = Xml.Element(name, attributes)
-    for each in inside:
-        if isinstance(each, str):
-            made.text = each
-        else:
-            made.append(each)
+    made.extend(each for each in inside if not isinstance(each, str))
+    made.text = next((each for each in inside if isinstance(each, str)), None)
     return made
 
 
