@@ -203,12 +203,27 @@ def _field_verdict(parts: Sequence[Solved], answers: Sequence[Mapping[str, Any]]
     return together(judged(parts, answers))
 
 
-def field_records() -> Iterator[tuple[str, str, str]]:
+def _filled(record: Any, sheet: str) -> Any:
+    """A record with the texts of a sheet that it only names by their spans: listings, and options as "@start:end"."""
+    if isinstance(record, list):
+        return [_filled(each, sheet) for each in record]
+    if not isinstance(record, dict):
+        return record
+    filled = {name: _filled(value, sheet) for name, value in record.items()}
+    if record.get("role") == "listing" and record.get("value") is None and record.get("span"):
+        filled["value"] = sheet[slice(*record["span"])]
+    if (place := re.fullmatch(r"@(\d+):(\d+)", str(record.get("text", "")))) is not None:
+        filled["text"] = sheet[int(place[1]) : int(place[2])].strip(" ⃝\n")
+    return filled
+
+
+def field_records(folder: Path) -> Iterator[tuple[str, str, str]]:
     """The same questions from records that were written by hand."""
     key = {(each["sheet"], each["question"]): each for each in json.loads(KEY.read_text(encoding="utf-8"))}
     for each in json.loads(RECORDS.read_text(encoding="utf-8")):
         name = (each["sheet"].removesuffix(".md"), each["question"])
-        parts = solve(Exercise.from_plain(each["record"])).parts
+        sheet = (folder / each["sheet"]).read_text(encoding="utf-8")
+        parts = solve(Exercise.from_plain(_filled(each["record"], sheet))).parts
         yield *name, _field_verdict(parts, key[name]["answers"])
 
 
@@ -330,8 +345,9 @@ def run() -> None:
         figures += [bar("of 76, right from the sheet alone", total["right"], ".0f", least=40),
                     bar("wrong from the sheet alone", total["wrong"], ".0f", most=0),
                     bar("reading and solving the sheets, s", seconds, ".1f", most=60)]  # fmt: skip
-    if RECORDS.is_file():
-        total = shown("exercises-records", "Sheets of the field, records written by others", list(field_records()))
+    if folder is not None and folder.is_dir():
+        rows = list(field_records(folder))
+        total = shown("exercises-records", "Sheets of the field, records written by others", rows)
         figures += [bar("of 76, right from a record", total["right"], ".0f", least=54)]
     if FRESH.is_dir():
         rows = list(fresh())
