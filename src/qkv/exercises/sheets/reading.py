@@ -199,7 +199,7 @@ def _read(
         findings = (*findings, Finding("left_out", {"pieces": ", ".join(f'"{each}"' for each in pieces[:6])}))
     kept = () if pieces else tuple(each for each in asked if each.confidence >= THRESHOLD)
     confidence = max((each.confidence for each in asked), default=0.0)
-    givens_kept = _without_projections(_with_blank_first(base, kept), kept)
+    givens_kept = _with_blank_first(base, kept)
     exercise = exercise.model_copy(update={"asked": kept, "givens": givens_kept})
     if not kept:
         findings = (*findings, Finding("not_understood", {"found": _found(asks, asked)}))
@@ -270,15 +270,6 @@ def _with_blank_first(givens: tuple[Given, ...], asked: Sequence[Asked]) -> tupl
         return givens
     blank = re.compile(rf"_+\s*\(?{re.escape(letters[0])}\)?\s*_+")
     return tuple(sorted(givens, key=lambda given: given.role == "listing" and not blank.search(str(given.value))))
-
-
-def _without_projections(givens: tuple[Given, ...], asked: Sequence[Asked]) -> tuple[Given, ...]:
-    """Without weight matrices whose sizes a growth class may not name: it is asked of attention alone."""
-    terms = {name for each in asked if each.quantity.startswith("growth") for name in each.in_terms_of}
-    weights = [given for given in givens if given.role.endswith("_weight") and given.shape]
-    if not terms or all(str(size) in terms for given in weights for size in given.shape or ()):
-        return givens
-    return tuple(given for given in givens if given not in weights and given.role not in ("tokens", "context"))
 
 
 def _definitions(text: str) -> list[Definition]:

@@ -247,6 +247,7 @@ def growth_moved(exercise: Exercise, asked: Asked) -> Answer:
 
 
 def _solved(exercise: Exercise, asked: Asked, count: Callable[[Program, bool], Polynomial]) -> Answer:
+    exercise = _without_projections(exercise, asked)
     p = _counted(exercise, asked)
     fused = p.called == "one step of decoding" or "scores" not in p.tensors
     total = count(p, fused)
@@ -316,6 +317,16 @@ def regime(text: str) -> tuple[int, int]:
     if found == [0, 0]:
         found = [int(bool(re.search(rf"\b{word}\b", text))) for word in ("wide", "long")]
     return found[0], found[1]
+
+
+def _without_projections(exercise: Exercise, asked: Asked) -> Exercise:
+    """Without weight matrices whose sizes the class may not name: it is asked of attention alone."""
+    weights = [given for given in exercise.givens if given.role.endswith("_weight") and given.shape]
+    sizes = {str(size) for given in weights for size in given.shape or ()}
+    if not asked.in_terms_of or sizes <= {*asked.in_terms_of}:
+        return exercise
+    kept = (given for given in exercise.givens if given not in weights and given.role not in ("tokens", "context"))
+    return exercise.model_copy(update={"givens": tuple(kept)})
 
 
 @solver("bottleneck")

@@ -96,7 +96,7 @@ def norm(exercise: Exercise, asked: Asked) -> Norm:
         given = exercise.given(role)
         found = exact.array(default) if given is None or given.value is None else read(given, exercise)
         channels = inner[1 : 3 if kind == "group" else 2]
-        if kind in ("batch", "group") and found.ndim == 1 and found.size == math.prod(channels):
+        if kind in ("batch", "group") and found.size == math.prod(channels) == max(found.shape, default=0):
             found = found.reshape(*channels, *(1,) * (len(inner) - 1 - len(channels)))
         try:
             return rows(found)
