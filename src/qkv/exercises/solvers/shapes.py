@@ -407,7 +407,7 @@ def _changed_layer(exercise: Exercise, changes: Sequence[Given], plain: Run) -> 
 def listing_changes(exercise: Exercise, asked: Asked) -> Answer:
     """What else must change: the layers and views that no longer fit, in the order in which they are met."""
     text = _text(exercise)
-    if "___" in text:
+    if any(re.search(r"_{2,}\s*\(?\w\)?\s*_{2,}", str(given.value)) for given in exercise.of_role("listing")):
         raise CannotSolve("missing", needs="the listing without blanks, which hide what else must change,")
     plain = execute(text, dict(_declared(exercise)))
     changes = _changed_layer(exercise, asked.changes, plain)
