@@ -25,7 +25,7 @@ _SHAPES = {
     "hedges": r"(?<![\w\\=])(?:{})(?!\w)",
     "denials": r"(?<![\w\\=])(?:{})(?!\w)",
     "denying_signs": r"{}",
-    "counted": r"(?<=[\d.)}])\s*(?:{})\s*$",
+    "counted": r"(?:(?<=[\d.)}])|(?<=\d[kmbt])|(?<=illion)|(?<=housand))\s*(?:{})\s*$",
 }
 
 
