@@ -96,3 +96,9 @@ def test_a_choice_is_answered_by_its_option() -> None:
 
 def test_a_long_text_is_read_in_bounded_time() -> None:
     assert not read_question("lorem ipsum with by from the " * 20_000).understood
+
+
+def test_a_sheet_of_thousands_of_questions_is_read_in_part_and_says_so():
+    readings = read_sheet("\n\n".join(f"{n}. Compute softmax([1, 2, {n}])." for n in range(1, 2002)))
+    assert len(readings) == 301
+    assert readings[-1].findings[0].code == "too_large"

@@ -23,6 +23,7 @@ from .tasks import FENCED, Task, read_task
 
 THRESHOLD = 0.6  # tuned on tests/exercises/sheets/own
 LONGEST = 40_000  # characters of a question that are searched for what it asks
+MOST = 300  # questions of a sheet that are read
 _WITH_ROWS = frozenset({"projections", "scores", "weights", "output", "heads_output", "linear_state", "dependence"})
 _OPTION = re.compile(r"^[ \t]*(?:[-*•]\s*)?\(?([A-Ha-h])[).:]\s+(\S.*)$", re.MULTILINE)
 _INLINE_OPTION = re.compile(r"(?<=\s)\(?([A-H])[).:]\s+(\S[^\n]*?)(?=\s+\(?[A-H][).:]\s|\s*$)", re.MULTILINE)
@@ -73,7 +74,11 @@ def read_sheet(source: str | Path) -> list[Reading]:
         if more and whole.parts and len(whole.text) > 20 and not _NUMBERED.search(document.text[1:]):
             questions = [whole]
     before: dict[str, tuple[Wanted, ...]] = {}
-    return [reading for question in questions for reading in _read_tree(question, before=before)]
+    read = [reading for question in questions[:MOST] for reading in _read_tree(question, before=before)]
+    if len(questions) > MOST:
+        size = {"what": "the sheet", "size": f"{len(questions):,} questions", "most": f"{MOST:,}"}
+        read.append(Reading(Exercise(label="…"), (Finding("too_large", size),)))
+    return read
 
 
 def read_question(text: str) -> Reading:
