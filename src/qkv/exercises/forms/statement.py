@@ -19,6 +19,7 @@ LONGEST = 60_000  # characters of an answer
 PATTERNS = Table("qkv.exercises.forms", "patterns.toml", 0)
 
 _SMALL = str.maketrans({**{sign: f"_{digit}" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")}, "ᵢ": "_i", "ⱼ": "_j"})
+MOST_PHRASES = 8  # around one answer; more are no sentence
 _SHAPES = {
     "lead_ins": r"\s*(?:{})\s*",
     "tails": r"(?:{})\s*$",
@@ -72,12 +73,13 @@ def trimmed(text: str) -> str:
     text = PATTERNS["aligned"].sub(" ", text.replace("&", " ")) if PATTERNS["aligned"].search(text) else text
     text = PATTERNS["spaces"].sub(" ", PATTERNS["marks"].sub(" ", text))
     text = PATTERNS["part"].sub("", text.strip())
-    before = None
-    while before != text:
+    for _ in range(MOST_PHRASES):
         before = text
         text = pattern("tails").sub("", text).strip()
         led = pattern("lead_ins").match(text)
         text = text[led.end() :] if led else text
+        if text == before:
+            break
     return text
 
 
