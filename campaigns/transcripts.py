@@ -91,7 +91,13 @@ def run(seed: int, count: int) -> Batch:
     with tempfile.TemporaryDirectory(dir=in_memory if in_memory.is_dir() else None) as name:
         folder = Path(name)
         return try_all(
-            seed, count, drawn, lambda trial: kept(trial, folder), ("reading",), SECONDS, untraced=("grade",)
+            seed,
+            count,
+            drawn,
+            lambda trial: kept(trial, folder),
+            ("reading", "documents"),
+            SECONDS,
+            untraced=("grade",),
         )
 
 
