@@ -170,7 +170,7 @@ def test_formats_machines_and_models() -> None:
 
 def test_supposed_figures_are_changes() -> None:
     givens = find_givens(
-        "With h = 7 heads, what if we dropped the number of KV heads to 1? And if you increased $h$ to 14?"
+        "With h = 7 heads, what if one reduced the number of KV heads to 1? And if you increased $h$ to 14?"
     )
     assert [(given.role, given.value, given.of) for given in givens] == [
         ("heads", 7, ""),
