@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from ..render.escapes import json_text, line
 from .errors import UsageError
 
 if TYPE_CHECKING:
-    from ..exercises import Exercise, Finding, Solution, Solved
+    from ..exercises import Exercise, Finding, Solution
     from ..exercises.bank import BankExercise
     from ..render import Document
 
@@ -329,7 +329,7 @@ def _document(entry: Entry, solution: Solution | None, brief: bool) -> Document:
     if not entry.understood and said:
         found = "; ".join(f"{head}: {words}" for head, words in said)
         blocks.append(d.Paragraph(line(f"Found: {found}.")))
-    parts = tuple(map(_with_unit_once, solution.parts)) if solution is not None else ()
+    parts = solution.parts if solution is not None else ()
     for part in parts:
         if len(parts) > 1:
             what = f"{part.asked.quantity} of {part.asked.object}" if part.asked.object else part.asked.quantity
@@ -339,13 +339,6 @@ def _document(entry: Entry, solution: Solution | None, brief: bool) -> Document:
             blocks.append(d.Heading(line(f"{label}{what.replace('_', ' ')}"), 3))
         blocks += [answer_note(exercise, part)] if brief else list(worked_blocks(exercise, part))
     return d.Document(name, tuple(blocks))
-
-
-def _with_unit_once(part: Solved) -> Solved:
-    """Without the unit where the text of the answer ends with it."""
-    if part.answer is None or not part.answer.unit or not part.answer.text.endswith(part.answer.unit):
-        return part
-    return replace(part, answer=replace(part.answer, unit=""))
 
 
 def _as_dict(entry: Entry, solution: Solution | None) -> dict[str, Any]:

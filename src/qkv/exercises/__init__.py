@@ -8,9 +8,21 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .findings import CannotSolve, Finding
 from .record import Asked, Convention, Definition, Exercise, Given, Option, Structure, schema
 from .solving import Also, Answer, Solution, Solved, quantities, solve
+
+if TYPE_CHECKING:
+    from . import bank
+    from .bank import variant
+    from .checking import check
+    from .sheets import read_sheet
+
+# Loaded when they are used: solving a record needs neither the bank nor the reader of sheets.
+_LATER = {"check": "checking", "read_sheet": "sheets", "variant": "bank"}
 
 __all__ = [
     "Also",
@@ -26,7 +38,19 @@ __all__ = [
     "Solution",
     "Solved",
     "Structure",
+    "bank",
+    "check",
     "quantities",
+    "read_sheet",
     "schema",
     "solve",
+    "variant",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "bank":
+        return import_module(".bank", __name__)
+    if name in _LATER:
+        return getattr(import_module(f".{_LATER[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -204,7 +204,7 @@ def _answered(answer: Answer, symbols: Mapping[str, str]) -> Iterator[d.Inline]:
     else:
         readings = [d.Maths(answer.text, each) for each in (answer.symbols, symbols)]
         yield next((each for each in readings if each.tree() is not None), d.Text(answer.text, "code"))
-    if answer.unit:
+    if answer.unit and not answer.text.endswith(answer.unit):
         yield d.Text(f" {answer.unit}")
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from qkv.exercises import Asked, CannotSolve, Convention, Definition, Exercise, Given, Structure
+from qkv.exercises import Asked, CannotSolve, Convention, Definition, Exercise, Given, Structure, solve
 from qkv.exercises.solving import answer
 from qkv.maths import compare
 
@@ -119,3 +119,11 @@ def test_derivations_of_scores_with_rational_weights_hold():
         assert found.derivation.holds
         assert "ln" not in found.text
     assert solved("jacobian", scores=scores).value[0][0] == Fraction(2 * 11, 13**2)
+
+
+@pytest.mark.parametrize("name", ["V", "Q", "K"])
+def test_weights_alone_give_no_gradient_but_that_of_the_scores(name):
+    givens = [Given(role="weights", value=[[0.5, 0.5]]), Given(role="upstream", value=[[1, 0]])]
+    refused = solve(Exercise(givens=givens, asked=[Asked(quantity="gradient", object=name)])).parts[0]
+    assert refused.refusal is not None
+    assert refused.refusal.code == "missing"

@@ -98,6 +98,8 @@ def gradient(exercise: Exercise, asked: Asked) -> Answer:
     if re.fullmatch(r"d?a_?\w/d?s_?\w|a_?\w,s_?\w", name):
         return jacobian(exercise, asked)
     if not exercise.of_role("query", "key", "tokens"):
+        if re.match(r"[qkvxwo](?!eight)", name):
+            raise CannotSolve("missing", needs="the queries and keys, without which only the scores have a gradient,")
         weights, text = _probabilities(exercise, asked)
         upstream = _upstream(exercise, weights.shape)
         found = attending.scale_of(exercise, 1, "weights").apply(softmax_backward(weights, upstream))
