@@ -16,6 +16,7 @@ from ..exercises.findings import Finding
 from ..exercises.outcome import Outcome, unread
 from ..exercises.record import Exercise, plain_label
 from ..reading import AnswerClaim, Chat, Reader, Turn
+from ..reading.sections import spoken_of
 from .phrases import pattern
 from .questions import from_chat, judge
 from .rules import Rule, broken_rules
@@ -152,7 +153,12 @@ def grade(
     refusal = _no_chat(chat)
     claims = list(reader.read(chat, questions)) if questions and refusal is None else []
     judged = list(_judged(claims[:MOST_CLAIMS], questions, told))
-    rows = tuple(_row(name, asked.label, judged, chat) for name, each in questions.items() for asked in each.asked)
+    about = spoken_of(chat, questions) if judged else {}
+    rows = tuple(
+        _row(name, asked.label, judged, _speaking_of(name, chat, about))
+        for name, each in questions.items()
+        for asked in each.asked
+    )
     findings = [*chat.findings, *([refusal] if refusal is not None else [])]
     if not questions:
         findings.append(Finding("no_questions"))
@@ -162,6 +168,12 @@ def grade(
         findings.append(Finding("too_many_claims", {"count": len(claims), "most": MOST_CLAIMS}))
     rules = broken_rules(chat, claims) if refusal is None else ()
     return GradeReport(chat, questions, rows if refusal is None else (), rules, tuple(dict.fromkeys(findings)))
+
+
+def _speaking_of(question: str, chat: Chat, about: Mapping[int, set[str]]) -> Chat:
+    """A chat without the student's turns on other questions: (a) there is another part."""
+    kept = (turn for turn in chat.turns if turn.speaker != "student" or question in about.get(turn.index, (question,)))
+    return replace(chat, turns=tuple(kept))
 
 
 def _no_chat(chat: Chat) -> Finding | None:

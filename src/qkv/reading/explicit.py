@@ -15,9 +15,9 @@ from ..exercises.record import Exercise
 from .chat import Chat
 from .claims import Anchor, AnswerClaim
 from .questions import Place, Questions, pattern, phrases
-from .sections import Found, Section, Walk, answer_cell
+from .sections import Found, Section, Walk, answer_cell, spoken_units
 from .torn import balanced, is_fragment, is_torn, norm_over_lines
-from .units import Unit, divided, units
+from .units import Unit
 from .values import GROUP, has_other_names, is_class, is_formula, listings, options, value_of
 
 _INLINE = re.compile(r"(?:\$([^$\n]+=[^$\n]+)\$|\\\(((?:(?!\\\)).)+=(?:(?!\\\)).)+)\\\))[\s.,;]*$")
@@ -38,10 +38,7 @@ class ExplicitReader:
         if not exercises:
             return []
         questions = Questions(exercises)
-        spoken = [
-            each for turn in chat.turns if turn.speaker != "note" for unit in units(turn) for each in divided(unit)
-        ]
-        sections, replies = Walk(questions, spoken).run()
+        sections, replies = Walk(questions, spoken_units(chat)).run()
         claims: list[AnswerClaim] = []
         for run in _runs(sections):
             for found in _claims(run):

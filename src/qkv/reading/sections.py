@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..exercises.record import Exercise
 from . import speakers
-from .chat import Turn
+from .chat import Chat, Turn
 from .claims import Anchor, Stance
 from .questions import Label, Place, Questions, deeper, heading_of, label_of, mentions, pattern, phrases, prompted
 from .torn import is_torn
-from .units import Unit
+from .units import Unit, divided, units
 from .values import asked_in, fits, is_code, is_formula, value_of
 
 
@@ -297,6 +298,24 @@ class Walk:
             fitting = [place for place, rank in ranked.items() if rank and rank == max(ranked.values())]
         if len({place.path for place in fitting}) == 1 and (text := value_of(unit.plain, fitting[0])):
             self.replies.append((fitting[0], Found(text, unit.start, unit.stop, unit.turn, "answer")))
+
+
+def spoken_units(chat: Chat) -> list[Unit]:
+    """The units of all turns that are no notes, in order."""
+    spoken = (turn for turn in chat.turns if turn.speaker != "note")
+    return [each for turn in spoken for unit in units(turn) for each in divided(unit)]
+
+
+def spoken_of(chat: Chat, exercises: Mapping[str, Exercise]) -> dict[int, set[str]]:
+    """The questions that each turn may speak of, by the headings and prompts in it and before it."""
+    questions, spoken = Questions(exercises), spoken_units(chat)
+    changes, number = numbers(questions, spoken), questions.only
+    found: dict[int, set[str]] = {}
+    for at, unit in enumerate(spoken):
+        number = changes.get(at, number)
+        named = {place.question for place in questions.places.get(number or "", ())}
+        found.setdefault(unit.turn.index, set()).update(named or exercises)
+    return found
 
 
 def numbers(questions: Questions, spoken: Sequence[Unit]) -> dict[int, str | None]:
