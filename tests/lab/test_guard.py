@@ -1,5 +1,6 @@
 """Who may ask, for what, and what every answer carries: a real server, and requests that a browser would not send."""
 
+import asyncio
 import http.client
 import importlib
 import json
@@ -763,6 +764,31 @@ def test_the_address_that_it_prints_is_open_at_once():
         finally:
             process.terminate()
             process.wait(10)
+
+
+def test_a_request_that_arrives_while_the_lab_ends_is_refused_at_once():
+    """Its body may never come: waiting for it would keep the server until it is cancelled."""
+    from qkv.lab.guard import Guard, Limits
+
+    async def app(scope, receive, send):
+        raise AssertionError("the request reached the app")
+
+    async def never():
+        raise AssertionError("the body was waited for")
+
+    async def asked():
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        guard = Guard(app, Limits())
+        guard.end()
+        scope = {"type": "http", "method": "POST", "path": "/api/walk", "server": ("127.0.0.1", 80)}
+        await guard(scope | {"headers": [(b"host", b"127.0.0.1"), (b"content-length", b"7")]}, never, send)
+        return sent[0]["status"]
+
+    assert asyncio.run(asked()) == 503
 
 
 @contextmanager

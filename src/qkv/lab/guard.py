@@ -45,6 +45,7 @@ HEADERS = {
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 READING = ("GET", "HEAD")
 NOT_PAGES = ("/api", "/part", "/save")
+ENDING = 503, "the lab is ending"
 
 
 class Guard:
@@ -72,12 +73,11 @@ class Guard:
         if refused is not None:
             await _refuse(scope, send, *refused)
             return
-        body = await self._body(scope, receive)
+        body = ENDING if self._ending else await self._body(scope, receive)
+        if isinstance(body, bytes) and self._ending:
+            body = ENDING
         if not isinstance(body, bytes):
             await _refuse(scope, send, *body)
-            return
-        if self._ending:
-            await _refuse(scope, send, 503, "the lab is ending")
             return
         await self.app(scope, _replayed(body, receive), send)
 
