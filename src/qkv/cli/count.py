@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..cost.architecture import Model
-from ..cost.blocks import PARTS, model_cost, parts
+from ..cost.model_counts import NORMS, PHASES, SIZES, model_counts, read_size, with_options
 from ..cost.polynomial import Polynomial, whole
 from ..cost.readable import in_columns, integer_text, quantity, wrap_lines
-from ..cost.sizes import format_name, storage_bytes
+from ..cost.sizes import format_name
 from ..errors import OptionError, QkvError, complaint
 from ..render.escapes import json_text
 from .errors import UsageError
-from .plan import BY_HAND, named_model, show_text
-
-PHASES = ("forward", "decode", "training")
-NORMS = ("rms", "layer", "none")
-DEFAULT_LENGTH = 1024
-_SIZES = {**BY_HAND, "experts": "experts", "active": "experts_active"}
+from .plan import named_model, show_text
 
 
 class Options(NamedTuple):
@@ -54,33 +48,10 @@ def counted(options: Options) -> dict[str, Any]:
         raise UsageError(str(error)) from None
     model = _model(options)
     batch = _size("--batch", options.batch)
-    length = _length(options, model)
+    length = None if options.length is None else _size("--length", options.length)
     if options.phase == "decode" and model.kind == "encoder":
         raise UsageError(complaint("--phase", "'decode'", "forward or training: an encoder does not decode"))
-    new, past = (1, length - 1) if options.phase == "decode" else (length, 0)
-    causal = True if options.phase == "decode" or options.causal else None if model.kind == "encoder" else False
-    ledger = model_cost(model, batch, new, past, weights=weights, cache=weights, causal=causal)
-    times = 3 if options.phase == "training" else 1
-    by_part = {}
-    groups = parts(ledger)
-    for name in PARTS:
-        own = sum((count for line, count in model.parameter_lines if line.partition(":")[0] == name), start=0)
-        group = groups.get(name)
-        row = {"parameters": own, "products": 0, "other": 0, "bytes": 0}
-        if group is not None:
-            row |= {"products": times * group.products, "other": times * group.elementwise, "bytes": group.traffic}
-        if any(value != 0 for value in row.values()):
-            by_part[name] = row
-    total = {key: sum((row[key] for row in by_part.values()), start=0) for key in ("parameters", "products", "other")}
-    return {
-        "model": model.name, "phase": options.phase, "pairs": "causal" if causal or causal is None else "all",
-        "length": length, "batch": batch, "weights": weights, "parts": by_part, **total,
-        "bytes": sum((row["bytes"] for row in by_part.values()), start=0),
-        "active_parameters": model.active_parameters, "weight_bytes": storage_bytes(model.parameters, weights),
-        "cache_bytes_per_token": storage_bytes(model.cache_numbers, weights),
-        "cache_bytes": model.cache_bytes(length, batch, weights),
-        "causal": model.kind != "encoder",
-    }  # fmt: skip
+    return model_counts(model, length, batch, phase=options.phase, causal=options.causal, weights=weights)
 
 
 def _model(options: Options) -> Model:
@@ -91,7 +62,7 @@ def _model(options: Options) -> Model:
             wanted = "a model by name, a config.json, or all its sizes"
             raise UsageError(complaint(words or "--config", "it together with --model or --config", wanted))
         chosen = named_model(options.model, options.config)
-        return _with_options(chosen, options)
+        return with_options(chosen, options.biases, options.norm)
     missing = [f"--{name}" for name in ("layers", "width", "heads") if name not in given]
     if missing == ["--heads"]:
         given["heads"], missing = "1", []
@@ -101,42 +72,21 @@ def _model(options: Options) -> Model:
         raise UsageError(complaint(", ".join(missing), shown, "sizes, or --model NAME", hint))
     fields: dict[str, Any] = {}
     for name, value in given.items():
-        fields[_SIZES[name]] = value if isinstance(value, bool) else _size(f"--{name.replace('_', '-')}", value)
+        fields[SIZES[name]] = value if isinstance(value, bool) else _size(f"--{name.replace('_', '-')}", value)
     if fields.get("experts") and "experts_active" not in fields:
         raise UsageError(complaint("--active", "nothing, with --experts", "the experts that each token uses"))
     try:
-        return _with_options(Model(name="sizes by hand", **fields), options)
+        return with_options(Model(name="sizes by hand", **fields), options.biases, options.norm)
     except QkvError as error:
         raise UsageError(str(error)) from None
 
 
-def _with_options(model: Model, options: Options) -> Model:
-    if options.biases is not None:
-        model = replace(model, qkv_bias=options.biases, out_bias=options.biases, ff_bias=options.biases)
-    if options.norm is not None:
-        there = options.norm != "none"
-        model = replace(model, norm=options.norm, norms_per_layer=2 if there else 0, final_norm=there)
-    return model
-
-
-def _length(options: Options, model: Model) -> Any:
-    if options.length is not None:
-        return _size("--length", options.length)
-    if any(isinstance(getattr(model, name), Polynomial) for name in ("layers", "d_model", "heads")):
-        return Polynomial.name("n")
-    return min(DEFAULT_LENGTH, model.context or DEFAULT_LENGTH)
-
-
 def _size(option: str, text: Any) -> Any:
     """A whole number, or a name for formulas."""
-    written = str(text).strip().replace(",", "")
-    if written.isdecimal():
-        if int(written) < 1:
-            raise UsageError(complaint(option, repr(text), "a whole number of at least 1, or a name"))
-        return int(written)
-    if not written.isidentifier():
-        raise UsageError(complaint(option, repr(text), "a whole number of at least 1, or a name such as d or d_ff"))
-    return Polynomial.name(written)
+    try:
+        return read_size(option, text)
+    except OptionError as error:
+        raise UsageError(str(error)) from None
 
 
 def _text(found: dict[str, Any]) -> str:
