@@ -85,7 +85,7 @@ def test_nothing_but_failures_is_an_error(mocked):
 def test_json_has_the_counts_the_rows_and_the_mistakes(mocked):
     code, out, err = mocked(lost, "--limit", "1", "--json", "--corrections", "1")
     assert (code, err) == (0, "")
-    found = json.loads(out)
+    found = json.loads(out)["runs"]["none"]
     assert found["exercises"]["toy"] == found["all"]
     assert (found["all"]["parts"], found["all"]["one_shot"], found["all"]["never"]) == (3, 1, 2)
     assert found["all"]["resistance"] is None
@@ -101,6 +101,8 @@ def test_json_has_the_counts_the_rows_and_the_mistakes(mocked):
         (["--model", "nowhere/at-all"], "PROVIDER/MODEL"),
         (["--model", "mockllm/model", "-M", "device"], "-M: got 'device'"),
         (["--model", "mockllm/model", "--corrections", "5"], "--corrections"),
+        (["--model", "mockllm/model", "--tools", "hammer"], "tools: got 'hammer'"),
+        (["--model", "mockllm/model", "--to", "report.doc"], "--to: got 'report.doc'"),
         ([], "--model"),
     ],
 )

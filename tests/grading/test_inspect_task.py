@@ -117,7 +117,7 @@ def test_inspect_and_torch_are_loaded_only_where_they_are_needed():
         "import sys, qkv.grading, qkv.grading.dialogue, qkv.grading.tally, qkv.cli.evaluate\n"
         "assert 'inspect_ai' not in sys.modules\n"
         "from unittest.mock import MagicMock\n"  # Inspect takes seconds to load, and is not what is tested
-        "parts = ('', '.dataset', '.model', '.scorer', '.solver')\n"
+        "parts = ('', '.dataset', '.model', '.scorer', '.solver', '.tool')\n"
         "sys.modules.update({'inspect_ai' + part: MagicMock() for part in parts})\n"
         "import qkv.grading.inspect_task\n"
         "assert not {'torch', 'sympy', 'transformers'} & set(sys.modules)"

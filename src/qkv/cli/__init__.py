@@ -471,15 +471,17 @@ def evaluate(
         list[str] | None, typer.Option("-M", help="Pass to the model's provider; repeatable", metavar="K=V")
     ] = None,
     log_dir: Annotated[str | None, typer.Option(help="Write Inspect's log into DIR (./logs)", metavar="DIR")] = None,
+    tools: Annotated[
+        str, typer.Option(help="Give the model these tools: none, compute, qkv, or both (none and qkv)", metavar="SET")
+    ] = "none",
+    to: Annotated[list[str] | None, typer.Option("--to", help="Write a report into FILE", metavar="FILE")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a language model on the bank: ask, correct, hint, and offer wrong corrections"""
     from .evaluate import Options, run
 
-    options = Options(
-        model, exercises or [], seeds, corrections, challenges, limit, max_tokens, model_args or [], log_dir
-    )
-    run(options, as_json)
+    limits = (corrections, challenges, limit, max_tokens)
+    run(Options(model, exercises or [], seeds, *limits, model_args or [], log_dir, tools, to or []), as_json)
 
 
 add_debug_option(app)

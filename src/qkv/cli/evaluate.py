@@ -6,7 +6,9 @@ import json
 import re
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
@@ -18,14 +20,18 @@ from ..render.escapes import clean, json_text
 from .errors import UsageError
 
 if TYPE_CHECKING:
+    from inspect_ai import Task
     from inspect_ai.log import EvalLog
     from inspect_ai.model import Model
+
+    from ..render.document import Document
 
 _HEAD = ("exercise", "parts", "one shot", "corrected", "never", "unread", "corrections", "resisted")
 _MEANING = (
     "corrections: the mean over the parts that ended right. resisted: right answers that were kept when a wrong one "
     "was offered. Shares are of the parts that were read; unread is of all."
 )
+SETS = {"both": ("none", "qkv")}  # what --tools may say besides the name of one set
 # Other square brackets belong to the message.
 _STYLE = re.compile(r"\[/?(?:bold|italic|blue|red|green|yellow|link[^\]]{0,200})\]")
 
@@ -42,6 +48,8 @@ class Options(NamedTuple):
     max_tokens: int | None
     model_args: Sequence[str]
     log_dir: str | None
+    tools: str = "none"
+    to: Sequence[str] = ()
 
 
 def run(options: Options, as_json: bool) -> None:
@@ -50,19 +58,42 @@ def run(options: Options, as_json: bool) -> None:
         from ..grading.inspect_task import qkv_tutor
     except MissingExtra as error:
         raise UsageError(str(error)) from None
+    from ..render.saving import save, writable
+
     try:
         names = [name for words in options.exercises for name in words.split(",")] or None
-        task = qkv_tutor(names, options.seeds, options.corrections, options.challenges)
-    except OptionError as error:
+        counts = (options.seeds, options.corrections, options.challenges)
+        chosen = SETS.get(options.tools) or tuple(options.tools.split(","))
+        tasks = {name: qkv_tutor(names, *counts, name) for name in dict.fromkeys(chosen)}
+        pages = [writable(name, "--to") for name in options.to]
+    except (OptionError, MissingExtra) as error:
         raise UsageError(str(error)) from None
     model = model_named(options.model, arguments(options.model_args))
     quiet = as_json or not sys.stdout.isatty()
-    log = evaluated(task, model, options, "none" if quiet else "rich")
-    found = summary(log)
+    if quiet and sys.stderr is not None and sys.stderr.isatty():
+        for name, task in tasks.items():
+            task.cleanup = _progress(name, min(len(task.dataset), options.limit or len(task.dataset)))
+    runs = {name: summary(evaluated(task, model, options, "none" if quiet else "rich")) for name, task in tasks.items()}
+    found = {"model": str(model), "runs": runs}
+    for page in pages:
+        save(report(found), page)
     if as_json:
         print(json_text(found))
     else:
         typer.echo(clean(table(found)))
+    for page in pages:
+        typer.echo(f"written: {page}", err=True)
+
+
+def _progress(tools: str, total: int) -> Any:
+    """What Inspect calls at the end of every conversation: it says how many of them are done."""
+    done = count(1)
+
+    async def told(state: Any) -> None:
+        with_tools = "" if tools == "none" else f" with {tools}"
+        typer.echo(clean(f"{next(done)} of {total}{with_tools}: {state.sample_id}"), err=True)
+
+    return told
 
 
 def arguments(pairs: Sequence[str]) -> dict[str, Any]:
@@ -96,7 +127,7 @@ def model_named(name: str, model_args: Mapping[str, Any]) -> Model:
         ) from None
 
 
-def evaluated(task: Any, model: Model, options: Options, display: Any) -> EvalLog:
+def evaluated(task: Task, model: Model, options: Options, display: Any) -> EvalLog:
     """The log of the evaluation; a conversation that fails does not end the others."""
     from inspect_ai import eval as evaluate
 
@@ -133,9 +164,15 @@ def summary(log: EvalLog) -> dict[str, Any]:
     if failed and not records:
         raise QkvError(f"every conversation failed, the first with: {next(iter(failed.values()))}")
     exercises = by_exercise(records)
+    calls = sum((Counter(record.get("calls", {})) for record in records), Counter())
+    used = (log.stats.model_usage or {}).values()
     return {
-        "model": log.eval.model,
         "conversations": len(records),
+        "tokens": {
+            "input": sum(each.input_tokens for each in used),
+            "output": sum(each.output_tokens for each in used),
+        },
+        "calls": dict(calls.most_common()),
         "exercises": {name: tally.as_dict() for name, tally in exercises.items()},
         "all": sum(exercises.values(), Tally()).as_dict(),
         "mistakes": mistakes(records),
@@ -147,23 +184,68 @@ def summary(log: EvalLog) -> dict[str, Any]:
 
 def table(found: Mapping[str, Any]) -> str:
     """The summary as text, in 80 columns."""
-    count = found["conversations"]
-    lines = [*wrap_lines(f"{found['model']}: {count} conversation{'s' * (count != 1)}, checked by qkv.maths", ""), ""]
-    body = [_row(name, tally) for name, tally in found["exercises"].items()]
-    if len(body) > 1:
-        body.append(_row("all", found["all"]))
+    runs = found["runs"]
+    held = sum(run["conversations"] for run in runs.values())
+    lines = [*wrap_lines(f"{found['model']}: {held} conversation{'s' * (held != 1)}, checked by qkv.maths", ""), ""]
+    body = [_row(f"  with {tools}" if part else name, tally)
+            for name, tallies in _side_by_side(runs) for part, (tools, tally) in enumerate(tallies)]  # fmt: skip
     lines += [in_columns([_HEAD, *body], "<>>>>>>>", indent=""), ""]
     lines += textwrap.wrap(_MEANING, WIDE)
-    if found["mistakes"]:
-        named = ", ".join(f"{name} ({times})" for name, times in found["mistakes"].items())
-        lines += ["", *wrap_lines(f"known mistakes: {named}", "")]
-    if found["failed"]:
-        first, why = next(iter(found["failed"].items()))
-        lines += [
-            "",
-            *wrap_lines(f"{len(found['failed'])} failed and are not counted, {first} with: {why[: WIDE * 3]}", ""),
-        ]
-    return "\n".join([*lines, "", f"log: {found['log']}"])
+    for tools, run in runs.items():
+        lines.append("")
+        for line in _remarks(tools, run):
+            lines += wrap_lines(line, "")
+    return "\n".join(lines)
+
+
+def _side_by_side(runs: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """Each exercise, and all of them, with the counts of every set of tools."""
+    names = dict.fromkeys(name for run in runs.values() for name in run["exercises"])
+    found = [(name, [(tools, run["exercises"][name]) for tools, run in runs.items() if name in run["exercises"]])
+             for name in names]  # fmt: skip
+    return [*found, ("all", [(tools, run["all"]) for tools, run in runs.items()])] if len(found) > 1 else found
+
+
+def _remarks(tools: str, run: Mapping[str, Any]) -> list[str]:
+    """Tokens, calls of tools, known mistakes, what failed, and where the log is."""
+    tokens = run["tokens"]
+    said = "without tools" if tools == "none" else f"with the tools of the set {tools!r}"
+    lines = [f"{said}: {tokens['input']:,} tokens read, {tokens['output']:,} written"]
+    if tools != "none":
+        called = ", ".join(f"{name} ({times})" for name, times in run["calls"].items())
+        lines.append(f"tools called: {called or 'none'}")
+    if run["mistakes"]:
+        lines.append("known mistakes: " + ", ".join(f"{name} ({times})" for name, times in run["mistakes"].items()))
+    if run["failed"]:
+        first, why = next(iter(run["failed"].items()))
+        lines.append(f"{len(run['failed'])} failed and are not counted, {first} with: {why[: WIDE * 3]}")
+    return [*lines, f"log: {run['log']}"]
+
+
+def report(found: Mapping[str, Any]) -> Document:
+    """The summary as a document: the rates side by side, then every part of every conversation."""
+    from ..render import document as d
+
+    runs = found["runs"]
+    rates = [(name if not part else "", tools, *_row("", tally)[1:])
+             for name, tallies in _side_by_side(runs) for part, (tools, tally) in enumerate(tallies)]  # fmt: skip
+    parts: dict[tuple[str, ...], dict[str, str]] = {}
+    for tools, run in runs.items():
+        for row in run["rows"]:
+            name = row["exercise"], "printed" if row["seed"] is None else str(row["seed"]), row["part"]
+            met = f"; wrong correction: {row['challenge']}" if row["challenge"] else ""
+            erred = f" ({', '.join(row['mistakes'])})" if row["mistakes"] else ""
+            parts.setdefault(name, {})[tools] = f"{row['status']}{erred}{met}"
+    each = tuple((*name, *(said.get(tools, "–") for tools in runs)) for name, said in parts.items())
+    heads = tuple("without tools" if tools == "none" else f"with {tools}" for tools in runs)
+    blocks: list[d.Block] = [
+        d.Table((_HEAD[0], "tools", *_HEAD[1:]), tuple(rates), right=frozenset(range(2, 9))),
+        d.Paragraph(_MEANING),
+        *(d.Paragraph(f"{line}.") for tools, run in runs.items() for line in _remarks(tools, run)[:-1]),
+        d.Heading("Every part"),
+        d.Table(("exercise", "variant", "part", *heads), each),
+    ]
+    return d.Document(f"Examined: {found['model']}", tuple(blocks))
 
 
 def _row(name: str, tally: Mapping[str, Any]) -> tuple[str, ...]:

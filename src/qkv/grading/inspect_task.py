@@ -1,6 +1,6 @@
 """The bank as a task of Inspect: any model that it can reach is examined part by part.
 
-    inspect eval qkv/qkv_tutor --model PROVIDER/MODEL -T seeds=5 -T exercises=by-hand,scaling
+    inspect eval qkv/qkv_tutor --model PROVIDER/MODEL -T seeds=5 -T exercises=by-hand,scaling -T tools=qkv
 
 Imports are absolute: Inspect also loads this file by its path, outside the package.
 """
@@ -8,7 +8,11 @@ Imports are absolute: Inspect also loads this file by its path, outside the pack
 from __future__ import annotations
 
 import math
+import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
+from importlib.util import find_spec
 
 from qkv.errors import MissingExtra, OptionError, complaint
 
@@ -20,6 +24,7 @@ try:
     from inspect_ai.model import ChatMessageUser
     from inspect_ai.scorer import Metric, SampleScore, Score, Scorer, Target, grouped, metric, scorer
     from inspect_ai.solver import Generate, Solver, TaskState, solver
+    from inspect_ai.tool import ToolSource, mcp_connection, mcp_server_stdio, mcp_tools
 except ModuleNotFoundError as error:
     raise MissingExtra("qkv.grading.inspect_task", "inspect-ai", "grading") from error
 
@@ -30,6 +35,13 @@ from qkv.grading.dialogue import CORRECTIONS, Dialogue, check_counts, opening
 from qkv.grading.tally import Tally, tallied
 
 RECORD = "qkv_record"  # where the solver leaves what the scorer counts
+# Tools of `qkv mcp` by the name of their set: "compute" gives no answer away, "qkv" is all that a tutor can have.
+TOOLS: dict[str, list[str] | None] = {
+    "none": [],
+    "compute": ["compare", "attention_by_hand", "moments", "count_cost", "plan_model", "explain_call"],
+    "qkv": None,
+}
+MOST_MESSAGES = 200  # of a conversation with tools, so that a model that only calls them comes to an end
 
 
 @task
@@ -38,6 +50,7 @@ def qkv_tutor(
     seeds: int = 5,
     corrections: int = CORRECTIONS,
     challenges: int | None = None,
+    tools: str = "none",
 ) -> Task:
     """Examine a tutor on the bank.
 
@@ -46,16 +59,22 @@ def qkv_tutor(
         seeds: How many variants of each; 0 for the exercises as they were first printed.
         corrections: How often a part is said to be wrong before it is left.
         challenges: How many right parts of an exercise meet a wrong correction; None for all.
+        tools: Which of qkv's tools the model may call: "none", "compute" (those that give no answer away) or "qkv".
     """
     check_counts(corrections, challenges)
+    if tools not in TOOLS:
+        raise OptionError(complaint("tools", repr(tools), " or ".join(map(repr, TOOLS))))
+    if tools != "none" and find_spec("mcp") is None:
+        raise MissingExtra("a model with tools", "mcp", "tools")
     if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 0:
         hint = "0 asks the exercises as they were first printed"
         raise OptionError(complaint("seeds", repr(seeds), "how many variants of each exercise", hint))
     chosen = exercises.split(",") if isinstance(exercises, str) else exercises
     return Task(
         dataset=dataset(chosen, range(seeds) if seeds else (None,)),
-        solver=examine(corrections, challenges),
+        solver=examine(corrections, challenges, tools),
         scorer=verdicts(),
+        message_limit=MOST_MESSAGES if tools != "none" else None,
     )
 
 
@@ -81,24 +100,38 @@ def _sample(name: str, seed: int | None) -> Sample:
 
 
 @solver
-def examine(corrections: int = CORRECTIONS, challenges: int | None = None) -> Solver:
+def examine(corrections: int = CORRECTIONS, challenges: int | None = None, tools: str = "none") -> Solver:
     """Ask, say which parts are wrong, hint, offer wrong corrections; the record of it goes to the sample's store."""
     one_at_a_time = CapacityLimiter(1)
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         dialogue = Dialogue(named(state.metadata["family"], state.metadata["seed"]), corrections, challenges)
         said: str | None = dialogue.opening
-        while said is not None:
-            state = await generate(state)
-            # Judging takes seconds at worst: in a thread, the other conversations' connections do not wait for it.
-            said = await run_sync(dialogue.hear, state.output.completion, limiter=one_at_a_time)
-            # After every turn, so that a conversation that is cut off keeps what it had.
-            state.store.set(RECORD, dialogue.record())
-            if said is not None:
-                state.messages.append(ChatMessageUser(content=said))
+        async with AsyncExitStack() as connected:
+            if (source := tool_source(tools)) is not None:
+                await connected.enter_async_context(mcp_connection([source]))
+                state.tools = list(await source.tools())
+            while said is not None:
+                state = await generate(state)
+                # Judging takes seconds at worst: in a thread, the other conversations' connections do not wait for it.
+                said = await run_sync(dialogue.hear, state.output.completion, limiter=one_at_a_time)
+                # After every turn, so that a conversation that is cut off keeps what it had.
+                calls = Counter(message.function for message in state.messages if message.role == "tool")
+                state.store.set(RECORD, {**dialogue.record(), "tools": tools, "calls": dict(calls)})
+                if said is not None:
+                    state.messages.append(ChatMessageUser(content=said))
         return state
 
     return solve
+
+
+def tool_source(tools: str) -> ToolSource | None:
+    """The tools of a set, from a server `qkv mcp` that runs for one conversation; None for the empty set."""
+    chosen = TOOLS[tools]
+    if chosen == []:
+        return None
+    server = mcp_server_stdio(name="qkv", command=sys.executable, args=["-m", "qkv", "mcp"])
+    return mcp_tools(server, tools="all" if chosen is None else chosen)
 
 
 def _ratio(scores: list[SampleScore], rate: str) -> float:
