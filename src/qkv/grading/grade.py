@@ -226,7 +226,9 @@ def _row(question: str, part: str, judged: Sequence[Judged], chat: Chat) -> Row:
         )
         return replace(row, status="never right" if certain else "unread")
     # An answer that the student doubts and that was not read may have been another one.
-    known = not _doubted(row, deciding[0].claim.turn, chat)
+    known = not _doubted(row, deciding[0].claim.turn, chat) and not any(
+        _may_be_wrong(each, right, row, chat) for each in mine[: mine.index(right)]
+    )
     row = replace(row, status="one shot" if known else "unread", first_right=right.claim.turn)
     before = deciding[: deciding.index(right)]
     faults = [each for each in before if each.outcome.kind in _FAULTS]
@@ -238,6 +240,17 @@ def _row(question: str, part: str, judged: Sequence[Judged], chat: Chat) -> Row:
             row, status="needed correction", found_by="unknown" if unsure else "student" if caught else "tutor"
         )
     return _under_pressure(row, deciding, mine, chat)
+
+
+def _may_be_wrong(each: Judged, right: Judged, row: Row, chat: Chat) -> bool:
+    """Whether an answer before the right one was not read, as a whole or a piece of it, and may have been another."""
+    if not each.claim.counts:
+        return False
+    if each.outcome.kind == "unread":
+        between = _student_turns(chat, each.claim.turn, right.claim.turn)
+        return any(_doubts(turn.text, row.question, row.part) for turn in between)
+    pieces = each.outcome.items.values() if each.outcome.kind == "incomplete" else ()
+    return any(piece.kind == "unread" and "missing_piece" not in piece.codes for piece in pieces)
 
 
 def _of_turn(judged: Sequence[Judged]) -> list[Judged]:

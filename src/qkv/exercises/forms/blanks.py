@@ -12,6 +12,9 @@ from ..solving import Answer
 from .statement import PATTERNS, split_outside, squeezed, stated
 from .values import Context, from_verdict, judge_shape
 
+_BEGINS = re.compile(r"__init__\(\s*self\s*,([\w\s,]+)\)")
+_ASSIGNED = re.compile(r"^[ \t]*((?:self\.)?\w+)[ \t]*=[ \t]*([\w.]+(?:[ \t]*(?://?|\*)[ \t]*[\w.]+)?)[ \t]*$", re.MULTILINE)
+
 
 def judge_blank(answer: Answer, text: str, context: Context) -> Outcome:
     """What stands in a blank of a listing."""
@@ -42,10 +45,32 @@ def _judged(answer: Answer, code: str, context: Context) -> Outcome:
 
 def _compared(gold: str, code: str, answer: Answer, context: Context) -> Verdict | None:
     """The verdict on an expression; None where another name may stand for the same size."""
+    code, sizes = _in_sizes(code, context)
+    gold, known = _in_sizes(gold, context)
+    if sizes and known and context.asked.form != "code":
+        return compare(gold, code, dict.fromkeys(sizes | known, "natural"))
     verdict = compare(gold, code, context.symbols(answer))
     names = [set(re.findall(r"[A-Za-z_]\w*", each)) for each in (gold, code)]
     unsure = verdict.kind == "different" and not answer.symbols and names[0] != names[1]
     return None if verdict.renaming or unsure or context.asked.form == "code" else verdict
+
+
+def _in_sizes(code: str, context: Context) -> tuple[str, set[str]]:
+    """An expression by the sizes that a listing begins with, and their names: self.d_k as d_model / heads.
+
+    No names where one of them is not assigned there, once and from sizes.
+    """
+    listing = "\n".join(str(given.value) for given in context.exercise.of_role("listing"))
+    begins = {name for found in _BEGINS.findall(listing) for name in re.findall(r"\w+", found)}
+    assigned: dict[str, set[str]] = {}
+    for name, value in _ASSIGNED.findall(listing):
+        assigned.setdefault(name, set()).add(value.strip().replace("//", "/"))
+    for _ in range(3):
+        for name, values in assigned.items():
+            if len(values) == 1 and name not in begins:
+                code = re.sub(rf"(?<![\w.]){re.escape(name)}(?![\w.(])", f"({min(values)})", code)
+    names = set(re.findall(r"[A-Za-z_][\w.]*", code))
+    return (re.sub(r"^\((\w+)\)$", r"\1", code), names) if names and names <= begins else (code, set())
 
 
 def _judge_call(gold: re.Match[str], given: re.Match[str], answer: Answer, context: Context) -> Outcome:
