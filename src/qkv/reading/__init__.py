@@ -5,5 +5,16 @@ from __future__ import annotations
 from .chat import Chat, Turn, read_chat
 from .claims import AnswerClaim, Reader
 from .explicit import ExplicitReader
+from .replay import ReplayReader, from_quotes, record
 
-__all__ = ["AnswerClaim", "Chat", "ExplicitReader", "Reader", "Turn", "read_chat"]
+__all__ = [
+    "AnswerClaim",
+    "Chat",
+    "ExplicitReader",
+    "Reader",
+    "ReplayReader",
+    "Turn",
+    "from_quotes",
+    "read_chat",
+    "record",
+]
