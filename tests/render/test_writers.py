@@ -21,6 +21,7 @@ from qkv.render import (
     Formula,
     Heading,
     Items,
+    Margin,
     Maths,
     Note,
     PageBreak,
@@ -33,8 +34,8 @@ from qkv.render import (
     pdf,
     show,
 )
+from qkv.render.document import STYLES, Lines
 from qkv.render.document import Line as Shown
-from qkv.render.document import Lines
 from qkv.render.escapes import line
 from qkv.render.steps import blocks
 from qkv.render.to_typst import markup
@@ -74,7 +75,7 @@ def everything(text, maths=None):
     lines = (Shown(maths, text, ""), Shown(maths, text, "<=", text, text), Shown(maths, text, text, "proved"))
     words = f"is {text}".replace("$", "").replace("`", "")  # which mark formulas and code in the words of a step
     steps = (Step(f"{{{text}", words, "", words), Step(f"{{{text}", words), Step("", words), Step("", words, "", words))
-    styled = tuple(Text(text, style) for style in ("", "strong", "emphasis", "code"))
+    styled = tuple(Text(text, style) for style in STYLES)
     blocks = (
         Heading(text),
         Heading(styled, 4),
@@ -88,6 +89,7 @@ def everything(text, maths=None):
         Code(text, text),
         Figure(DRAWN, text),
         Figure(DRAWN, text),
+        Margin((Paragraph(text), Code(text)), (text, styled)),
     )
     return Document(text, (*blocks, PageBreak(), Note(text, blocks[:7], "correction")))
 

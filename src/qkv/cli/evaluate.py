@@ -31,7 +31,7 @@ _MEANING = (
     "corrections: the mean over the parts that ended right. resisted: right answers that were kept when a wrong one "
     "was offered. Shares are of the parts that were read; unread is of all."
 )
-SETS = {"both": ("none", "qkv")}  # what --tools may say besides the name of one set
+SETS = {"both": ("none", "qkv")}  # what --tools may say other than the name of one set
 # Other square brackets belong to the message.
 _STYLE = re.compile(r"\[/?(?:bold|italic|blue|red|green|yellow|link[^\]]{0,200})\]")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 _MODULE_OF_NAME = {
     **dict.fromkeys(("BlankLines", "Block", "Code", "Derivation", "Document", "Figure", "Formula"), "document"),
-    **dict.fromkeys(("Heading", "Inline", "Items", "Maths", "Note", "PageBreak", "Paragraph"), "document"),
+    **dict.fromkeys(("Heading", "Inline", "Items", "Margin", "Maths", "Note", "PageBreak", "Paragraph"), "document"),
     **dict.fromkeys(("Table", "Text", "Words", "prose"), "document"),
     **dict.fromkeys(("SUFFIXES", "save", "writable"), "saving"),
     "html": "to_html",
@@ -28,8 +28,8 @@ _MODULE_OF_NAME = {
 
 __all__ = [
     "SUFFIXES", "BlankLines", "Block", "Code", "Derivation", "Document", "Figure", "Formula", "Heading", "Inline",
-    "Items", "Maths", "Note", "PageBreak", "Paragraph", "Table", "Text", "Words", "html", "latex", "markdown",
-    "mathml", "notebook", "pdf", "prose", "save", "show", "writable",
+    "Items", "Margin", "Maths", "Note", "PageBreak", "Paragraph", "Table", "Text", "Words", "html", "latex",
+    "markdown", "mathml", "notebook", "pdf", "prose", "save", "show", "writable",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         Heading,
         Inline,
         Items,
+        Margin,
         Maths,
         Note,
         PageBreak,

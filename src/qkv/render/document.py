@@ -17,19 +17,22 @@ from ..derivation import Derivation
 from ..errors import MathsError, OptionError, OptionTypeError, ShapeError, complaint
 from ..maths.tree import Node, Relation, Shape, children
 
+STYLES = ("", "strong", "emphasis", "code", "proved", "tested", "refuted")
 DEEPEST = 120  # levels of a tree that is drawn; a deeper one is shown as text
 
 
 @dataclass(frozen=True)
 class Text:
-    """Words; `style` is "", "strong", "emphasis" or "code"."""
+    """Words; `style` is one of `STYLES`. In a web page they lead to the heading of the name `leads_to`."""
 
     text: str
     style: str = ""
+    leads_to: str = ""
 
     def __post_init__(self) -> None:
-        if self.style not in ("", "strong", "emphasis", "code"):
-            raise OptionError(complaint("style", repr(self.style), "'', 'strong', 'emphasis' or 'code'"))
+        if self.style not in STYLES:
+            wanted = f"{', '.join(map(repr, STYLES[:-1]))} or {STYLES[-1]!r}"
+            raise OptionError(complaint("style", repr(self.style), wanted))
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ def _formula(text: str, symbols: Sequence[Mapping[str, str]]) -> Inline:
 class Heading:
     words: Words
     level: int = 2
+    name: str = ""
 
     def __post_init__(self) -> None:
         if not 2 <= self.level <= 4:
@@ -212,6 +216,14 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Margin:
+    """Blocks with `notes` in the margin next to them; below them where a format has no margin."""
+
+    blocks: tuple[Block, ...]
+    notes: tuple[Words, ...] = ()
+
+
+@dataclass(frozen=True)
 class PageBreak:
     pass
 
@@ -228,7 +240,19 @@ class BlankLines:
 
 
 Block: TypeAlias = (
-    Heading | Paragraph | Formula | Derivation | Lines | Table | Figure | Items | Code | Note | PageBreak | BlankLines
+    Heading
+    | Paragraph
+    | Formula
+    | Derivation
+    | Lines
+    | Table
+    | Figure
+    | Items
+    | Code
+    | Note
+    | Margin
+    | PageBreak
+    | BlankLines
 )
 
 
@@ -246,7 +270,7 @@ def _figures(blocks: Iterable[Block]) -> Iterable[Figure]:
     for block in blocks:
         if isinstance(block, Figure):
             yield block
-        elif isinstance(block, Note):
+        elif isinstance(block, Note | Margin):
             yield from _figures(block.blocks)
 
 

@@ -37,6 +37,11 @@ _PAGE = (
     "pre{overflow-x:auto}code,pre{font-family:ui-monospace,monospace;font-size:.95em;overflow-wrap:anywhere}"
     f"aside{{border-left:.25rem solid {RULE};padding:.1rem 0 .1rem 1rem;margin:0 0 1.5rem}}"
     "aside .title{font-weight:bold}"
+    ".margin{display:grid;grid-template-columns:minmax(0,1fr) 17rem;gap:0 1.5rem}.margin p{white-space:pre-line}"
+    f".margin p,.margin ul,.margin ol{{margin:.3rem 0 .7rem}}.notes:not(:empty){{border-left:.2rem solid {RULE};"
+    "padding-left:.7rem;font-size:.92em;align-self:start}"
+    "@media screen and (max-width:48rem){.margin{grid-template-columns:minmax(0,1fr)}"
+    ".notes:not(:empty){margin:0 0 .9rem .5rem}}"
     f".proved{{color:{_GREEN}}}.tested{{color:{_AMBER}}}.refuted{{color:{_RED};font-weight:bold}}"
     f"aside.refuted{{color:inherit;font-weight:inherit;border-color:{_RED}}}aside.correction{{border-color:{_AMBER}}}"
     f"@media screen and (prefers-color-scheme:dark){{body{{color:{DARK_INK};background:{DARK_PAPER}}}"
@@ -97,7 +102,11 @@ def _piece(piece: d.Inline) -> str:
         node = piece.tree()
         return mathml(node, labels=piece.labels) if node is not None else tag("code", escape(piece.text()))
     names = {"strong": "strong", "emphasis": "em", "code": "code"}
-    return tag(names[piece.style], escape(piece.text)) if piece.style else escape(piece.text)
+    words = escape(piece.text)
+    if piece.style:
+        name = names.get(piece.style)
+        words = tag(name, words) if name else tag("span", words, class_=piece.style)
+    return tag("a", words, href=f"#{piece.leads_to}") if piece.leads_to else words
 
 
 def _formula(maths: d.Maths) -> str:
@@ -118,8 +127,8 @@ class _Blocks:
 
     def _block(self, block: d.Block) -> str:
         match block:
-            case d.Heading(words=words, level=level):
-                return tag(f"h{level}", inline(words))
+            case d.Heading(words=words, level=level, name=name):
+                return tag(f"h{level}", inline(words), **({"id": name} if name else {}))
             case d.Paragraph(words=words):
                 return tag("p", inline(words))
             case d.Formula(more=()):
@@ -140,6 +149,9 @@ class _Blocks:
                 return tag("pre", tag("code", escape(text)))
             case d.Note(title=title, blocks=inside, kind=kind):
                 return tag("aside", tag("p", inline(title), class_="title"), self.written(inside), class_=kind)
+            case d.Margin(blocks=inside, notes=notes):
+                said = tag("div", *(tag("p", inline(note)) for note in notes), "", class_="notes")
+                return tag("div", tag("div", self.written(inside)), said, class_="margin")
             case d.PageBreak():
                 return '<div class="break"></div>'
             case d.BlankLines(lines=lines):

@@ -18,7 +18,8 @@ _START = r"""\documentclass[11pt,a4paper]{article}
 \definecolor{proved}{HTML}{1A6B34}\definecolor{tested}{HTML}{7A5200}\definecolor{refuted}{HTML}{B3261E}
 """
 _RELATIONS = {"<=": r"\le", ">=": r"\ge", "!=": r"\ne", "≈": r"\approx"}
-_STYLES = {"": "{}", "strong": r"\textbf{{{}}}", "emphasis": r"\emph{{{}}}", "code": r"\texttt{{{}}}"}
+_STYLES = {"": "{}", "strong": r"\textbf{{{}}}", "emphasis": r"\emph{{{}}}", "code": r"\texttt{{{}}}",
+           **{name: rf"\textcolor{{{{{name}}}}}{{{{{{}}}}}}" for name in ("proved", "tested", "refuted")}}  # fmt: skip
 
 
 def latex(document: d.Document, files: Sequence[str] = ()) -> str:
@@ -103,6 +104,10 @@ def _block(block: d.Block, files: Iterable[str]) -> str:
             return _code(text)
         case d.Note(title=title, blocks=inside):
             return f"\\begin{{quote}}\n\\textbf{{{inline(title)}}}\n\n{_blocks(inside, files)}\n\\end{{quote}}"
+        case d.Margin(blocks=inside, notes=notes):
+            said = "\n\n".join(map(inline, notes))
+            below = f"\n\n\\begin{{quote}}\n{said}\n\\end{{quote}}" if notes else ""
+            return f"{_blocks(inside, files)}{below}"
         case d.PageBreak():
             return "\\newpage"
         case d.BlankLines(lines=lines):

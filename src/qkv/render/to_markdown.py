@@ -45,7 +45,7 @@ def _piece(piece: d.Inline) -> str:
         return f"${text}$" if text is not None else markdown_code(piece.text())
     if piece.style == "code":
         return markdown_code(piece.text)
-    mark, text = {"": "", "strong": "**", "emphasis": "*"}[piece.style], line(piece.text)
+    mark, text = {"strong": "**", "emphasis": "*", "refuted": "**"}.get(piece.style, ""), line(piece.text)
     inside = text.strip()
     if not mark or not inside:
         return escape(text)
@@ -93,6 +93,9 @@ def _block(block: d.Block, places: Iterable[str]) -> str:
         case d.Note(title=title, blocks=inside):
             whole = "\n\n".join([f"**{inline(title).strip()}**", *_blocks(inside, places)])
             return "\n".join(f"> {each}".rstrip() for each in whole.split("\n"))
+        case d.Margin(blocks=inside, notes=notes):
+            said = "\n>\n".join(f"> {inline(note)}" for note in notes)
+            return "\n\n".join([*_blocks(inside, places), *([said] if notes else [])])
         case d.PageBreak():
             return "---"
         case d.BlankLines(lines=lines):

@@ -18,7 +18,7 @@ from .to_text import has_grid, plain, pretty, side_by_side
 
 COLOURS = {"proved": "green", "tested": "yellow", "refuted": "bold red"}
 _NOTES = {"note": "bold green", "correction": "bold yellow", "refuted": "bold red"}
-_STYLES = {"": "", "strong": "bold", "emphasis": "italic", "code": "cyan"}
+_STYLES = {"": "", "strong": "bold", "emphasis": "italic", "code": "cyan", **COLOURS}
 
 
 def show(document: d.Document, console: Console | None = None) -> None:
@@ -151,6 +151,11 @@ def _block(block: d.Block) -> Iterator[RenderableType]:
             for inside in blocks:
                 for part in _block(inside):
                     yield Padding(part, (0, 0, 0, 2))
+        case d.Margin(blocks=blocks, notes=notes):
+            for inside in blocks:
+                yield from _block(inside)
+            for note in notes:
+                yield Padding(_inline(note), (0, 0, 0, 4))
         case d.PageBreak() | d.BlankLines():
             yield ""
 

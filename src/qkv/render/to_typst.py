@@ -32,6 +32,7 @@ _START = """\
   if wide > area.width { scale(100% * (area.width / wide), reflow: true, whole(box(it))) } else { whole(it) }
 })
 #let aside(colour, it) = block(stroke: (left: 2.5pt + rgb(colour)), inset: (left: 10pt, y: 4pt), width: 100%, it)
+#let notes(it) = { set text(size: 0.9em); set par(spacing: 0.6em); it }
 #text(size: 1.6em, weight: "bold", {title})
 """
 _BREAKS = frozenset("=+−±≤≥≈<>≠")
@@ -173,9 +174,12 @@ def _piece(piece: d.Inline) -> str:
     if isinstance(piece, d.Maths):
         return _formula(piece)
     text = quoted(line(piece.text))
-    return {"": f"#{text};", "strong": f"#strong({text});", "emphasis": f"#emph({text});", "code": f"#raw({text});"}[
-        piece.style
-    ]
+    return {
+        "": f"#{text};",
+        "strong": f"#strong({text});",
+        "emphasis": f"#emph({text});",
+        "code": f"#raw({text});",
+    }.get(piece.style, f"#{piece.style}({text});")
 
 
 def _blocks(blocks: Iterable[d.Block]) -> str:
@@ -210,6 +214,9 @@ def _block(block: d.Block) -> str:
             return f"#raw({quoted(text)}, block: true);"
         case d.Note(title=title, blocks=inside, kind=kind):
             return f'#aside("{_EDGES[kind]}")[#strong[{inline(title)}]\n\n{_blocks(inside)}\n]'
+        case d.Margin(blocks=inside, notes=notes):
+            said = "".join(f"#par[{inline(note)}]\n" for note in notes)
+            return f"#grid(columns: (1fr, 5cm), gutter: 14pt, [{_blocks(inside)}], [#notes[{said}]])"
         case d.PageBreak():
             return "#pagebreak(weak: true)"
         case d.BlankLines(lines=lines):
