@@ -1,13 +1,15 @@
 """The explicit reader on real chats: rows that come out as mathematics says, and how long a chat takes.
 
 `python -m benchmarks reading [--field DIR] [--exercise 6=kernels]…`: DIR holds chats/ with verdicts.json, and
-sheets/. Nothing of it is stored in the project.
+sheets/. Nothing of it is stored in the project. Chats in our own words, labelled without sight of the reader, are in
+tests/grading/third; each folder has its sheet.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -17,10 +19,11 @@ from typing import Any
 
 from qkv.exercises import Exercise
 from qkv.exercises.record import plain_label
-from qkv.grading import grade
+from qkv.grading import GradeReport, grade
 from qkv.grading.questions import from_bank, from_sheet
 from qkv.reading import read_chat
 
+OWN = Path(__file__).parents[1] / "tests" / "grading" / "third"
 SHEET = "sheets/sheet-homework9.md"
 # The bank has the same questions; what it does not have is asked as the sheet says it.
 EXERCISES = ("1=scaling", "2=argmax", "4=decoding", "6=kernels")
@@ -30,19 +33,49 @@ TARGET = {"right": 45, "false accusations": 0, "wrong passed": 0}
 def run(field: str = "", exercises: Sequence[str] = ()) -> dict[str, Any]:
     """Print and return the figures on the development chats; "absent" where they are not there."""
     options = _options(sys.argv[1:])
+    own = own_chats()
+    _print("24 chats in our own words", own)
     folder = Path(field or options.get("--field", [""])[0] or "field-data")
     if not (folder / "chats" / "verdicts.json").is_file():
         print("reading: absent (give the folder of chats and sheets with --field)")
-        return {"field": "absent"}
+        return {"own": own, "field": "absent"}
     asked = from_sheet(folder / SHEET)
     sheet = measured(folder, asked)
     of_bank = from_bank(exercises or options.get("--exercise", EXERCISES))
     mixed = measured(folder, asked | {name: _with_text(each, asked.get(name)) for name, each in of_bank.items()})
     for name, figures in (("the sheet alone", sheet), ("with questions of the bank", mixed)):
-        if "--verbose" in sys.argv:
-            print("\n".join("  ".join(row) for row in figures["rows"] if row[-1] not in ("right", "nothing to read")))
-        print(f"reading, {name}: " + ", ".join(f"{key} {value}" for key, value in figures.items() if key != "rows"))
-    return {"sheet": sheet, "mixed": mixed, "target": TARGET}
+        _print(name, figures)
+    return {"own": own, "sheet": sheet, "mixed": mixed, "target": TARGET}
+
+
+def _print(name: str, figures: Mapping[str, Any]) -> None:
+    if "--verbose" in sys.argv:
+        print("\n".join("  ".join(row) for row in figures["rows"] if row[-1] not in ("right", "nothing to read")))
+    print(f"reading, {name}: " + ", ".join(f"{key} {value}" for key, value in figures.items() if key != "rows"))
+
+
+def own_chats() -> dict[str, Any]:
+    """The counts over the labelled chats in our own words, each graded with its sheet alone."""
+    verdicts: list[dict[str, Any]] = []
+    reports: dict[str, GradeReport] = {}
+    seconds: list[float] = []
+    for folder in sorted(OWN.iterdir()):
+        asked = from_sheet(folder / "sheet.md")
+        labels = tomllib.loads((folder / "labels.toml").read_text(encoding="utf-8"))["row"]
+        for path in sorted({folder / label["chat"] for label in labels}):
+            start = process_time()
+            reports[f"{folder.name}/{path.name}"] = grade(read_chat(path), asked)
+            seconds.append(process_time() - start)
+        verdicts += [
+            {
+                "chat": f"{folder.name}/{label['chat']}",
+                "problem": label["question"],
+                "part": label["part"],
+                "maths": None if label["maths"] == "none" else label["maths"],
+            }
+            for label in labels
+        ]
+    return counted(reports, verdicts, max(seconds))
 
 
 def _with_text(exercise: Exercise, printed: Exercise | None) -> Exercise:
@@ -54,13 +87,23 @@ def _with_text(exercise: Exercise, printed: Exercise | None) -> Exercise:
 def measured(folder: Path, exercises: Mapping[str, Exercise]) -> dict[str, Any]:
     """The counts over all rows whose answer stands in the text."""
     verdicts = json.loads((folder / "chats" / "verdicts.json").read_text(encoding="utf-8"))
-    statuses: dict[str, dict[tuple[str, str], str]] = {}
+    reports: dict[str, GradeReport] = {}
     slowest = 0.0
     for path in sorted((folder / "chats").glob("chat-*")):
         start = process_time()
-        report = grade(read_chat(path), exercises)
+        reports[path.name] = grade(read_chat(path), exercises)
         slowest = max(slowest, process_time() - start)
-        statuses[path.name] = {(row.question, plain_label(row.part)): row.status for row in report.rows}
+    return counted(reports, verdicts, slowest)
+
+
+def counted(
+    reports: Mapping[str, GradeReport], verdicts: Sequence[Mapping[str, Any]], slowest: float
+) -> dict[str, Any]:
+    """How many rows come out as labelled, unread, and wrong in either way."""
+    statuses = {
+        name: {(row.question, plain_label(row.part)): row.status for row in report.rows}
+        for name, report in reports.items()
+    }
     counts: Counter[str] = Counter()
     rows: list[tuple[str, str, str, str, str]] = []
     for verdict in verdicts:

@@ -127,6 +127,26 @@ def test_numbers_with_units(text, kind):
     assert judged(Answer("2621440", 2621440, unit="B"), text, "cache_bytes").kind == kind
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("12.288 kB", "right"),
+        ("12288 bytes", "right"),
+        ("12 KiB", "right"),
+        ("0.0123 MB", "right"),
+        ("12.288 kB per token", "right"),
+        ("24.6 kB", "wrong"),
+        ("12.288", "conditional"),
+    ],
+)
+def test_bytes_in_every_unit_when_the_answer_has_a_prefix(text, kind):
+    sizes = {"layers": 12, "kv_heads": 4, "head_width": 64, "dtype": "float16"}
+    givens = tuple(Given(role=role, value=value) for role, value in sizes.items())
+    exercise = Exercise(givens=givens, asked=(Asked(quantity="cache_bytes", object="token"),))
+    assert solving.answer(exercise, exercise.asked[0]).unit == "kB"
+    assert check(exercise, "", text).kind == kind
+
+
 def test_counts_percentages_and_digits():
     count = Answer("12582912", 12582912)
     kinds = {

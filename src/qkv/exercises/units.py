@@ -73,6 +73,19 @@ def factor(unit: str, dimension: str = "", *, binary: bool = False) -> Exact:
     return whole(size)
 
 
+def dimension_of(unit: str) -> str:
+    """The unit without its prefix: bytes, operations or seconds, maybe a second; empty where it is not known.
+
+    >>> dimension_of("kB"), dimension_of("TFLOP/s"), dimension_of("ms"), dimension_of("tokens")
+    ('B', 'FLOP/s', 's', '')
+    """
+    if unit in _TIMES:
+        return "s"
+    bare = unit.removesuffix("/s").strip()
+    base = _prefixed(bare, False)[0]
+    return f"{base}/s" if base and bare != unit and not base.endswith("/s") else base
+
+
 def _prefixed(text: str, binary: bool) -> tuple[str, Fraction]:
     for prefix, size in _PREFIXES.items():
         base = _BASES.get(text.removeprefix(prefix).strip()) if text.startswith(prefix) else None

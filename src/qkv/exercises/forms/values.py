@@ -16,7 +16,7 @@ from ..findings import CannotSolve, Finding
 from ..outcome import Outcome, conditional, right, unread, wrong
 from ..record import Asked, Exercise
 from ..solving import Answer
-from ..units import quantity
+from ..units import dimension_of, quantity
 from .arrays import MOST, bare_cells, cells_of, entries, is_line, lengths, written
 from .statement import PATTERNS, alternatives, pattern, phrases, split_outside, squeezed, stated
 
@@ -215,7 +215,10 @@ def _compared(answer: Answer, text: str, symbols: Mapping[str, str], context: Co
     verdict = compare(gold, given, symbols)
     if verdict.kind == "equal" or not unit:
         return verdict
-    measured = compare(f"{gold} {unit}", text if unit.endswith("B") else given, symbols)
+    base = dimension_of(unit)
+    # A value is in base units where the text has a prefix: 12288 and "12.288 kB".
+    in_base = exact and base and quantity(bare, unit, base) != quantity(answer.value, unit, base)
+    measured = compare(f"{gold} {base if in_base else unit}", text if unit.endswith("B") else given, symbols)
     return measured if measured.kind == "equal" or _has_unit(text) else verdict
 
 
@@ -254,10 +257,12 @@ def _near(answer: Answer, text: str, context: Context) -> Outcome | None:
     wanted, given = number_of(answer.value if answer.value is not None else answer.text), number_of(_as_number(text))
     if given is None and unit:
         with suppress(CannotSolve):
-            given = Fraction(quantity(text, "", unit))
+            given = Fraction(quantity(text, "", dimension_of(unit)))
     if wanted is None or given is None or not wanted:
         return None
     gap, tolerance = abs(given - wanted), context.exercise.convention("tolerance")
+    if not gap:
+        return right()
     if tolerance is not None and gap <= Fraction(str(tolerance)) * max(1, abs(wanted)):
         return right("within_tolerance", tolerance=tolerance)
     exact = wanted.denominator == 1 and not re.search(r"[.≈]", text) and not isinstance(answer.value, float)
@@ -265,7 +270,8 @@ def _near(answer: Answer, text: str, context: Context) -> Outcome | None:
         return conditional("numbers were rounded on the way", "rounding", right=answer.text)
     if context.asked.unit or _has_unit(text):
         return None
-    scaled = {prefix + unit: (factor, f"{text} {prefix}{unit}") for prefix, factor in _PREFIXES.items()}
+    base = dimension_of(unit) or unit
+    scaled = {prefix + base: (factor, f"{text} {prefix}{base}") for prefix, factor in _PREFIXES.items()}
     powers = {name: (Fraction(10) ** int(power), f"{text.strip()}e{power}") for name, power in _SCALES.items()}
     for name, (factor, other) in (scaled if unit else powers).items():
         near = abs(given * factor - wanted) <= abs(wanted) / 2  # no rounding is coarser
