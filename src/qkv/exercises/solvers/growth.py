@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -203,14 +203,34 @@ def _counted(exercise: Exercise, asked: Asked) -> Program:
     return program(exercise, asked, words)
 
 
-def _reduced(total: Polynomial, exercise: Exercise, p: Program) -> tuple[Polynomial, Polynomial]:
-    """A count with the definitions between sizes ("M = D", "d_ff = 4 d") put in, and its leading terms."""
-    values = {}
+def _names(exercise: Exercise, p: Program, total: Polynomial) -> dict[str, str]:
+    """The names of an answer: its sizes, and others that the question has for them, by definitions and shapes."""
+    width = p.sizes.get("k", ONE)
+    found = naturals(*sorted(total.free_symbols | width.free_symbols))
+    shapes = " ".join(str(given.value) for given in exercise.of_role("listing"))
+    widths = [name for name in re.findall(r"\[[\w+, ]+, ?([qkv])\]", shapes) if name not in found]
+    others = {name: str(width) for name in widths if p.called == "one step of decoding"}
+    for name, value in _defined(exercise):
+        if name not in others and set(re.findall(r"[A-Za-z]\w*", value)) <= total.free_symbols - {name}:
+            others[name] = value
+    return found | {name: f"natural = {value}" for name, value in others.items()}
+
+
+def _defined(exercise: Exercise) -> Iterator[tuple[str, str]]:
+    """Names that definitions say to be equal to something: "M ≈ D", "d_ff = 4 d"."""
     for definition in exercise.definitions:
         found = re.match(r"\s*([A-Za-z]\w*)\s*(?:=|≈|~|\\approx|\\sim)\s*(.+?)\s*$", definition.text)
-        if found and found[1] in total.free_symbols:
+        if found:
+            yield found[1], found[2]
+
+
+def _reduced(total: Polynomial, exercise: Exercise, p: Program) -> tuple[Polynomial, Polynomial]:
+    """A count with the definitions between sizes put in, and its leading terms."""
+    values = {}
+    for name, value in _defined(exercise):
+        if name in total.free_symbols:
             try:
-                values[found[1]] = as_polynomial(parse(found[2], naturals(*re.findall(r"[A-Za-z]\w*", found[2]))))
+                values[name] = as_polynomial(parse(value, naturals(*re.findall(r"[A-Za-z]\w*", value))))
             except MathsError:
                 continue
     # Heads divide the width, key heads are among the heads; so is what another size is divided by.
@@ -275,7 +295,7 @@ def _solved(exercise: Exercise, asked: Asked, count: Callable[[Program, bool], P
     plain = sum((term for term in terms if leading(kept + term) == kept), _NOTHING)
     reason = "constants and smaller terms are left out" + ("; heads are at most the width" if plain != related else "")
     chains.append(chain("together", *dict.fromkeys((f"{text.partition('(')[0]}({plain})", text)), reason=reason))
-    return formula(text, *chains, symbols=naturals(*total.free_symbols), form="class", **fields)
+    return formula(text, *chains, symbols=_names(exercise, p, total), form="class", **fields)
 
 
 @solver("growth_lines")
