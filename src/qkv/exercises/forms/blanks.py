@@ -13,7 +13,9 @@ from .statement import PATTERNS, split_outside, squeezed, stated
 from .values import Context, from_verdict, judge_shape
 
 _BEGINS = re.compile(r"__init__\(\s*self\s*,([\w\s,]+)\)")
-_ASSIGNED = re.compile(r"^[ \t]*((?:self\.)?\w+)[ \t]*=[ \t]*([\w.]+(?:[ \t]*(?://?|\*)[ \t]*[\w.]+)?)[ \t]*$", re.MULTILINE)
+_ASSIGNED = re.compile(
+    r"^[ \t]*((?:self\.)?\w+)[ \t]*=[ \t]*([\w.]+(?:[ \t]*(?://?|\*)[ \t]*[\w.]+)?)[ \t]*$", re.MULTILINE
+)
 
 
 def judge_blank(answer: Answer, text: str, context: Context) -> Outcome:

@@ -56,9 +56,16 @@ def find_definitions(text: str) -> list[Definition]:
     found: list[Definition] = []
     for equation in _TABLE["equation"].finditer(finder.text):
         left, _, right = equation.group().partition("=")
-        if _TABLE["defining"].match(right) and finder.value_at(equation.start() + len(left) + 1) is None:
+        torn = _TABLE["torn_fraction"].match(finder.text, equation.end())
+        if (
+            torn is None
+            and _TABLE["defining"].match(right)
+            and finder.value_at(equation.start() + len(left) + 1) is None
+        ):
             text = f"{left.strip()} = {' '.join(right.split())}".rstrip(" .,;")
             found.append(Definition(text=text, span=finder.draft.back(equation.span())))
+    for each in _TABLE["alike"].finditer(finder.text):
+        found.append(Definition(text=f"{each['name']} ≈ {each['other']}", span=finder.draft.back(each.span())))
     return found
 
 

@@ -124,18 +124,25 @@ def _read_tree(
 
 
 def _inherited(readings: Sequence[Reading]) -> list[Reading]:
-    """A growth class without symbols of its answer takes those of the part before."""
+    """A growth class without symbols of its answer takes those of the part before, a kernel its constant."""
     found: list[Reading] = []
     symbols: tuple[str, ...] = ()
+    constant: tuple[Given, ...] = ()
     for reading in readings:
         asked = []
+        givens = reading.exercise.givens
+        said = reading.exercise.of_role("offset")
+        if not said and any(each.quantity in ("kernel", "feature_map") for each in reading.exercise.asked):
+            givens = (*givens, *(given.model_copy(update={"span": None}) for given in constant))
+        constant = tuple(said) or constant
         for each in reading.exercise.asked:
             if each.quantity.startswith("growth"):
                 symbols = each.in_terms_of or symbols
                 asked.append(each.model_copy(update={"in_terms_of": symbols}))
             else:
                 asked.append(each)
-        found.append(replace(reading, exercise=reading.exercise.model_copy(update={"asked": tuple(asked)})))
+        inherited = {"asked": tuple(asked), "givens": givens}
+        found.append(replace(reading, exercise=reading.exercise.model_copy(update=inherited)))
     return found
 
 
