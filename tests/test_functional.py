@@ -398,7 +398,7 @@ def test_second_derivatives_are_right_in_every_backend(options: dict) -> None:
 def test_a_mask_that_changes_before_the_backward_pass_is_refused(backend: str, similarity) -> None:
     query, key, value = (t.requires_grad_() for t in inputs())
     buffer = torch.ones(5, 7).tril().bool()
-    out = qkv.attention(query, key, value, mask=qkv.Dense(buffer), similarity=similarity, backend=backend)
+    out = qkv.attention(query, key, value, mask=qkv.Dense.borrowed(buffer), similarity=similarity, backend=backend)
     buffer.fill_(True)
     with pytest.raises(qkv.errors.MaskError, match="clone"):
         out.sum().backward()

@@ -523,7 +523,7 @@ def test_forward_mode_counts_as_tracing() -> None:
 
 def test_a_mask_that_was_written_to_is_noticed() -> None:
     keep = torch.ones(5, 7, dtype=torch.bool)
-    call = read(*tensors(), mask=qkv.Dense(keep))
+    call = read(*tensors(), mask=qkv.Dense.borrowed(keep))
     before = call.mask_versions()
     call.check_mask_unchanged(before)
     keep[0, 0] = False

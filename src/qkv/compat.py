@@ -99,7 +99,7 @@ def scaled_dot_product_attention(
         _to_four_dimensions(key, lead, heads_k),
         _to_four_dimensions(value, lead, heads_v),
         similarity=similarity,
-        mask=Dense(_mask_to_four_dimensions(mask.keep, lead)) if isinstance(mask, Dense) else mask,
+        mask=Dense.borrowed(_mask_to_four_dimensions(mask.keep, lead)) if isinstance(mask, Dense) else mask,
         bias=None if bias is None else _mask_to_four_dimensions(bias, lead),
         dropout=dropout_p,
     )
@@ -220,7 +220,7 @@ def _read_mask(given: Tensor, query: Tensor, scores: tuple[int, ...]) -> tuple[M
         wanted = f"one that broadcasts, aligned at the right, to the scores {scores}"
         raise MaskError(complaint("attn_mask", f"shape {tuple(shape)}", wanted))
     if boolean:
-        return Dense(given), None
+        return Dense.borrowed(given), None
     return None, given.to(torch.float64) if query.dtype is torch.float64 else given
 
 

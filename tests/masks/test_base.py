@@ -3,11 +3,13 @@
 import itertools
 import pickle
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
+import qkv
 from qkv.errors import MaskError, MaskTypeError, OptionError, OptionTypeError
 from qkv.masks import And, Causal, Dense, Extent, Mask, Padding, Predicate, Segments, Window, as_mask
 from qkv.masks.grid import as_integer, as_size, describe
@@ -280,9 +282,56 @@ def test_a_mask_counts_the_writes_to_each_of_its_tensors() -> None:
     assert len((segments & padding).versions()) == 3
     assert Causal().versions() == Padding(lengths=[3]).versions() == ()
     before = segments.versions()
-    keys += 1
+    segments.key_ids.add_(1)
     after = segments.versions()
     assert sum(a != b for a, b in zip(before, after, strict=True)) == 1
+
+
+def writes() -> dict[str, Callable[[torch.Tensor, object], None]]:
+    """Ways to write to a tensor, of which torch's version counts only the first."""
+    return {
+        "torch": lambda tensor, value: tensor.fill_(value),
+        "numpy": lambda tensor, value: tensor.numpy().fill(value),
+        "data": lambda tensor, value: tensor.data.fill_(value),
+    }
+
+
+GIVEN = {
+    "lengths": (torch.tensor([3, 5]), 1, lambda t: Padding(lengths=t)),
+    "keep": (torch.tensor([[True] * 3 + [False] * 4, [False, *[True] * 6]]), True, lambda t: Padding(keep=t)),
+    "drop": (torch.tensor([[True] * 3 + [False] * 4, [False, *[True] * 6]]), False, lambda t: Padding(drop=t)),
+    "segments": (torch.tensor([0, 0, 0, 1, 1, 1, 1]), 2, lambda t: Segments(t)),
+    "dense": (torch.ones(7, 7).bool().tril(), True, lambda t: Dense(t)),
+}
+
+
+@pytest.mark.parametrize("way", writes())
+@pytest.mark.parametrize("kind", GIVEN)
+def test_a_write_through_numpy_does_not_change_a_mask(kind: str, way: str) -> None:
+    given, value, make = GIVEN[kind]
+    tensor = given.clone()
+    query = torch.randn(2, 3, 7, 8, generator=torch.Generator().manual_seed(3))
+    mask = make(tensor)
+
+    def answers() -> list[torch.Tensor]:
+        backends = ("reference", "blockwise", "sdpa", "native", "auto")
+        return [qkv.attention(query, query, query, mask=mask, backend=backend) for backend in backends]
+
+    before = answers()
+    writes()[way](tensor, value)
+    assert all(torch.equal(old, new) for old, new in zip(before, answers(), strict=True))
+    written = qkv.attention(query, query, query, mask=make(tensor), backend="reference")
+    assert not torch.allclose(written, before[0])
+
+
+def test_a_write_before_the_backward_pass_does_not_change_the_gradient() -> None:
+    query = torch.randn(1, 2, 5, 8, generator=torch.Generator().manual_seed(5)).requires_grad_()
+    keep = torch.ones(5, 5).bool().tril()
+    out = qkv.attention(query, query, query, mask=Dense(keep))
+    keep.numpy().fill(True)
+    causal = qkv.attention(query, query, query, mask=Causal())
+    gradients = [torch.autograd.grad(each.square().sum(), query)[0] for each in (out, causal)]
+    torch.testing.assert_close(*gradients)
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

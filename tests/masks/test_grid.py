@@ -63,14 +63,22 @@ def test_numbers_that_people_type():
             as_integer("offset", wrong)
 
 
-def test_torch_tensors_are_kept_and_the_rest_is_copied():
+def test_what_is_given_is_copied_unless_it_is_borrowed():
     tensor, array = torch.ones(2, 3).bool(), np.ones((2, 3), dtype=bool)
-    assert as_booleans("keep", tensor, "(2, 3)") is tensor
-    copied = as_booleans("keep", array, "(2, 3)")
+    assert as_booleans("keep", tensor, "(2, 3)", copy=False) is tensor
+    copies = [as_booleans("keep", given, "(2, 3)") for given in (tensor, array)]
     array[:] = False
-    assert copied.all()
+    tensor.data[:] = False
+    assert all(copied.all() for copied in copies)
     assert is_tensor(tensor)
     assert not is_tensor(array)
+
+
+def test_what_expand_repeats_is_copied_once():
+    repeated = torch.ones(1, 3).bool().expand(10**12, 3)
+    copied = as_booleans("keep", repeated, "(batch, 3)")
+    assert copied.shape == repeated.shape
+    assert copied.untyped_storage().nbytes() == 3
 
 
 def test_empty_lists_have_no_wrong_kind():

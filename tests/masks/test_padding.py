@@ -145,24 +145,6 @@ def test_empty_sequences():
     assert Padding(lengths=[]).population(Extent(0, 3, 5, 7)) == 0
 
 
-@pytest.mark.parametrize("inference", [False, True])
-def test_what_was_read_is_forgotten_when_the_tensor_changes(inference):
-    with torch.inference_mode(inference):
-        lengths, keep = torch.tensor([3, 5]), torch.from_numpy(KEEP.copy())
-    masks = Padding(lengths), Padding(keep=keep)
-    with torch.inference_mode(inference):
-        assert masks[0].band(EXTENT) == Band(stops=(3, 5))
-        assert masks[1].band(EXTENT) is None
-        masks[0].check_contents(EXTENT)
-        lengths[0] = 7
-        keep[:] = True
-        assert masks[0].band(EXTENT) == Band(stops=(7, 5))
-        assert masks[1].band(EXTENT).is_trivial
-        lengths[1] = 8
-        with pytest.raises(MaskError, match=r"lengths\[1\]"):
-            masks[0].check_contents(EXTENT)
-
-
 def test_contents_are_read_once():
     class Spy(torch.Tensor):
         read = 0

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class Mask:
     """Which keys each query may attend to: True attends.
 
-    Masks are immutable, join with `&` (both allow) and `|` (either allows), and `print` draws them. They are
-    predicates of absolute positions; the sizes come from the call, as an `Extent`.
+    Masks are immutable: what they are given is copied. They join with `&` (both allow) and `|` (either allows), and
+    `print` draws them. They are predicates of absolute positions; the sizes come from the call, as an `Extent`.
 
     >>> from qkv.masks import Causal, Extent, Padding
     >>> mask = Causal() & Padding(lengths=[3, 5])
@@ -304,15 +304,12 @@ class Mask:
                 raise OptionTypeError(complaint(name, None, "the number of positions", hint))
         return Extent.checked(**sizes)
 
-    def _cached(self, name: str, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """The value last made under this name if its key is the same. A key with None is not cached."""
+    def _cached(self, name: str, key: Any, make: Callable[[], Any]) -> Any:
+        """The value last made under this name if its key is the same; tensors of a mask never change."""
         entry = self._memo.get(name)
-        if entry is not None and entry[0] == key:
-            return entry[1]
-        value = make()
-        if None not in key:
-            self._memo[name] = (key, value)
-        return value
+        if entry is None or entry[0] != key:
+            entry = self._memo[name] = key, make()
+        return entry[1]
 
 
 def as_mask(thing: object) -> Mask | None:

@@ -45,6 +45,14 @@ x != 0 makes booleans of 0 and 1.
         keep = as_booleans(_KEEP, keep, "(..., len_q, len_k)")
         self._set_fields(("Dense", shape_of(keep)), keep=keep)
 
+    @classmethod
+    def borrowed(cls, keep: Any) -> Dense:
+        """The mask of a tensor that is not copied: for one call, in which nothing writes to it."""
+        mask = cls.__new__(cls)
+        keep = as_booleans(_KEEP, keep, "(..., len_q, len_k)", copy=False)
+        mask._set_fields(("Dense", shape_of(keep)), keep=keep)
+        return mask
+
     def __repr__(self) -> str:
         return f"Dense({brief_repr(self.keep)})"
 
@@ -86,7 +94,7 @@ x != 0 makes booleans of 0 and 1.
         shape = self._four_sizes(extent.dims)
         cuts = slice(*region.batch), slice(*region.heads), slice(*region.rows), slice(*region.keys)
         own = tuple(cut if size != 1 else slice(None) for cut, size in zip(cuts, shape, strict=True))
-        return Dense(self.keep.reshape(shape)[own])
+        return Dense.borrowed(self.keep.reshape(shape)[own])
 
     def _count(self, extent: Extent) -> int:
         """How many cells are True; a dimension of 1 counts for its full size."""

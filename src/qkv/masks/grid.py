@@ -3,9 +3,8 @@
 A mask writes its rule once, in operators that both libraries have. With a `TorchGrid` the rule gives
 tiles for attention; with a `NumpyGrid` it counts, draws and lints, and torch is not loaded.
 
-Lists and numpy arrays that are given to a mask are copied, so that later writes cannot change it. A torch tensor
-is kept as it is (it may be large, or traced by a compiler), and what was read from it is cached only while its
-version stays the same.
+Lists, arrays and tensors that are given to a mask are copied, so that later writes, which NumPy and `.data` do not
+announce, cannot change it. `Dense.borrowed` makes a mask for one call without the copy.
 """
 
 from __future__ import annotations
@@ -233,8 +232,8 @@ def brief_repr(values: Any) -> str:
     return f"<{_dtype_name(values)} {tuple(values.shape)}>"
 
 
-def as_booleans(argument: str, values: Any, shape: str) -> Any:
-    """A boolean tensor as it is, anything else as a new boolean numpy array.
+def as_booleans(argument: str, values: Any, shape: str, copy: bool = True) -> Any:
+    """A copy of a boolean tensor, anything else as a new boolean numpy array.
 
     >>> as_booleans("keep", [1, 0], "(len_k,)")
     Traceback (most recent call last):
@@ -250,7 +249,7 @@ True where a query may attend. Hint: masks are bool; use bias= for additive; x !
         _check_layout(argument, values)
         if values.dtype is not torch.bool:
             raise MaskTypeError(complaint(argument, describe(values), wanted, hint))
-        return values
+        return _copied_tensor(values) if copy else values
     array = _copied_array(argument, values, wanted, hint)
     if array.dtype.kind != "b" and not _is_empty_list(values, array):
         raise MaskTypeError(complaint(argument, describe(values), wanted, hint))
@@ -258,7 +257,7 @@ True where a query may attend. Hint: masks are bool; use bias= for additive; x !
 
 
 def as_integers(argument: str, values: Any, shape: str, hint: str = "") -> Any:
-    """An integer tensor as it is, anything else as a new int64 numpy array; booleans are refused."""
+    """A copy of an integer tensor, anything else as a new int64 numpy array; booleans are refused."""
     wanted = f"integers of shape {shape}"
     if is_tensor(values):
         import torch
@@ -267,13 +266,25 @@ def as_integers(argument: str, values: Any, shape: str, hint: str = "") -> Any:
         if values.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
             hint = hint or "convert with .to(torch.int64)"
             raise MaskTypeError(complaint(argument, describe(values), wanted, hint))
-        return values
+        return _copied_tensor(values)
     array = _copied_array(argument, values, wanted, hint)
     # uint64 does not fit into int64: its large values would come out negative.
     fits = array.dtype.kind in "iu" and array.dtype.name != "uint64"
     if not fits and not _is_empty_list(values, array):
         raise MaskTypeError(complaint(argument, describe(values), wanted, hint))
     return array.astype("int64")
+
+
+def _copied_tensor(tensor: Any) -> Any:
+    import torch
+
+    if torch.compiler.is_compiling():
+        return tensor  # in a compiled program no write goes unnoticed
+    strides = tensor.stride()
+    if 0 not in strides:
+        return tensor.clone()
+    # What `expand` repeats is copied once.
+    return tensor[tuple(slice(0, 1) if step == 0 else slice(None) for step in strides)].clone().expand(tensor.shape)
 
 
 def _copied_array(argument: str, values: Any, wanted: str, hint: str) -> Any:

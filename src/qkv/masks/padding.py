@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from qkv.errors import MaskError, OptionError, complaint
 from qkv.masks.band import Band
 from qkv.masks.base import Mask
-from qkv.masks.grid import as_booleans, as_integers, brief_repr, is_tensor, shape_of, tensor_version, to_numpy
+from qkv.masks.grid import as_booleans, as_integers, brief_repr, is_tensor, shape_of, to_numpy
 
 if TYPE_CHECKING:
     from qkv.masks.base import Sizes
@@ -86,7 +86,7 @@ class Padding(Mask):
             _check_range(numbers, len_k)
             return numbers
 
-        return self._cached("lengths", (tensor_version(self.lengths), len_k), read)
+        return self._cached("lengths", len_k, read)
 
     def _keep_array(self) -> Any:
         """`keep`, or the inverse of `drop`, as a numpy array (batch, len_k)."""
@@ -128,10 +128,9 @@ class Padding(Mask):
         return here if name == "keep" else not here
 
     def _band(self, extent: Extent) -> Band | None:
-        name, values = self._given()
-        if name == "lengths":
+        if self.lengths is not None:
             return Band(stops=self._read_lengths(extent.len_k))
-        return self._cached("band", (tensor_version(values),), lambda: _band_of_rows(self._keep_array()))
+        return self._cached("band", None, lambda: _band_of_rows(self._keep_array()))
 
     def _cut(self, extent: Extent, region: Region) -> Mask:
         name, values = self._given()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from qkv.errors import MaskError, MaskTypeError, complaint
 from qkv.masks.base import Mask
-from qkv.masks.grid import as_integers, brief_repr, describe, is_tensor, shape_of, tensor_version, to_numpy
+from qkv.masks.grid import as_integers, brief_repr, describe, is_tensor, shape_of, to_numpy
 
 if TYPE_CHECKING:
     from qkv.masks.base import Sizes
@@ -109,8 +109,7 @@ class Segments(Mask):
         >>> Segments([7, 7, 4], [7, 4, 4, 4]).documents_by_row(Extent(1, 1, 3, 4))
         [[(0, 2, 0, 1), (2, 3, 1, 4)]]
         """
-        key = tensor_version(self.query_ids), tensor_version(self.key_ids), extent.batch
-        return self._cached("documents", key, lambda: self._documents(extent.batch))
+        return self._cached("documents", extent.batch, lambda: self._documents(extent.batch))
 
     def _documents(self, batch: int) -> list[list[tuple[int, int, int, int]]] | None:
         rows = []
