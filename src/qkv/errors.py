@@ -5,6 +5,9 @@ Each error of an argument is also a `ValueError` or a `TypeError`, for code that
 
 from __future__ import annotations
 
+from unicodedata import category
+
+_CONTROLS = ("Cc", "Cf", "Cs")  # categories of control characters, marks of direction and surrogates
 _MAX_GIVEN = 1200  # characters of a value that a message repeats
 
 
@@ -106,7 +109,14 @@ def complaint(argument: str, given: object, wanted: str, hint: str = "") -> str:
     'dropout: got 1.5, wanted a probability between 0 and 1. Hint: 0.0 turns it off.'
     """
     text = f"{argument}: got {_shorten(str(given))}, wanted {_shorten(wanted)}."
-    return f"{text} Hint: {hint}." if hint else text
+    return _printable(f"{text} Hint: {hint}." if hint else text)
+
+
+def _printable(text: str) -> str:
+    """Text from a file may have control characters, which must not reach a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(repr(sign)[1:-1] if category(sign) in _CONTROLS and sign != "\n" else sign for sign in text)
 
 
 def _shorten(text: str) -> str:

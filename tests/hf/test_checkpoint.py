@@ -2,7 +2,9 @@
 
 import json
 import pickle
+import resource
 import shutil
+import time
 
 import gguf
 import numpy as np
@@ -102,6 +104,34 @@ def test_a_config_that_is_none(copy, text):
     refused(copy)
 
 
+@pytest.mark.parametrize(("name", "value"), [("vocab_size", 10**8), ("head_dim", 10**7), ("hidden_size", 8 * 10**6)])
+def test_a_size_that_the_weights_do_not_have_takes_no_memory(copy, name, value):
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, name: value}))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    refused(copy, "numbers and weights of", "different models")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10  # kB
+
+
+def test_a_panic_of_the_tokenizer_is_one_sentence(copy):
+    tokenizer = json.loads((copy / "tokenizer.json").read_text())
+    vocabulary = {word: index for index, word in enumerate(["a", "b", "ab"])}
+    tokenizer["model"] = {
+        "type": "BPE", "vocab": vocabulary, "merges": [["a", "b"]], "continuing_subword_prefix": "##"
+    }  # fmt: skip
+    (copy / "tokenizer.json").write_text(json.dumps(tokenizer))
+    refused(copy, "tokenizer")
+
+
+def test_no_escape_character_of_a_file_reaches_the_message(copy):
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(copy / "model.safetensors")
+    tensors["\x1b[31mmodel\u202e\x07"] = torch.zeros(1)
+    save_file(tensors, copy / "model.safetensors", {"format": "pt"})
+    assert refused(copy, r"\x1b[31mmodel\u202e\x07").isprintable()
+
+
 def test_a_missing_tokenizer(copy):
     for path in copy.glob("tokenizer*"):
         path.unlink()
@@ -126,6 +156,26 @@ def test_several_gguf_files(tmp_path):
 
 def test_a_folder_with_nothing(tmp_path):
     refused(tmp_path, "config.json")
+
+
+@pytest.mark.parametrize("elements", [[7] * (3 << 20), ["x"] * (3 << 18), [[1, 2]]], ids=["bytes", "strings", "arrays"])
+def test_a_gguf_file_with_a_large_array_is_refused_at_once(tmp_path, elements):
+    path = tmp_path / "model.gguf"
+    inner = {int: 0, str: 8, list: 9}[type(elements[0])]
+    items = b"".join(b"\1\0\0\0\0\0\0\0x" if inner == 8 else bytes(1) for _ in elements)
+    key = b"\4\0\0\0\0\0\0\0long"
+    header = [b"GGUF", *(n.to_bytes(w, "little") for n, w in ((3, 4), (0, 8), (1, 8)))]
+    array = [n.to_bytes(w, "little") for n, w in ((9, 4), (inner, 4), (len(elements), 8))]
+    path.write_bytes(b"".join([*header, key, *array, items]))
+    began = time.perf_counter()
+    refused(path, "arrays of more than" if len(elements) > 1 else "of type 9")
+    assert time.perf_counter() - began < 2
+
+
+@pytest.mark.parametrize("bytes_", [b"GGUF", b"GGUF" + bytes(20), b"GGUF\3\0\0\0" + b"\xff" * 16])
+def test_a_gguf_file_that_ends_in_its_header(tmp_path, bytes_):
+    (tmp_path / "model.gguf").write_bytes(bytes_)
+    refused(tmp_path / "model.gguf", "model.gguf")
 
 
 def test_a_gguf_file_of_more_layers_than_tensors_is_refused_at_once(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import glob
 import json
 import os
@@ -306,6 +307,7 @@ def load(
         open_checkpoint(location)
         folder = location
     else:
+        _check_gguf_arrays(gguf)
         folder, options["gguf_file"] = gguf.parent, gguf.name
     with quiet():
         config = _one_line_errors(
@@ -316,13 +318,15 @@ def load(
             # transformers builds a table of all layers for each module: hours for a header with a false count.
             if isinstance(layers := getattr(config, "num_hidden_layers", 0), int) and layers > tensors:
                 raise _model_error(f"{location} with {layers} layers and {tensors} tensors", "its header is damaged")
+        with_head = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+        kind = with_head if generates else AutoModel
+        stored = gguf.stat().st_size if gguf else sum(path.stat().st_size for path in location.glob("*.safetensors"))
+        _one_line_errors(f"{location}: its {CONFIG}", lambda: _check_size(kind, config, implementation, stored))
         # Passed on, since reading the configuration of a GGUF file again would take most of the time.
         options["config"] = config
         tokenizer = _one_line_errors(
             f"{location}: its tokenizer", lambda: AutoTokenizer.from_pretrained(folder, **options)
         )
-        with_head = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-        kind = with_head if generates else AutoModel
         more = {**options, "dtype": dtype, "attn_implementation": implementation, "output_loading_info": True}
         if gguf is None:
             more["use_safetensors"] = True
@@ -370,15 +374,71 @@ def _gguf_tensor_count(gguf: Path) -> int:
     return min(int.from_bytes(head[8:], "little"), gguf.stat().st_size // _MIN_TENSOR_HEADER)
 
 
+_GGUF_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # of an element, by type
+_GGUF_STRING, _GGUF_ARRAY = 8, 9
+_ARRAY_ELEMENTS = 1 << 18  # of a small file; a vocabulary of 262,144 has a few times as many in a file of its size
+_BYTES_PER_ELEMENT = 64
+
+
+def _check_gguf_arrays(gguf: Path) -> None:
+    """Refuse arrays that are large for their file: gguf reads one element in about 14 µs, into about 1 kB."""
+    size = gguf.stat().st_size
+    most = _ARRAY_ELEMENTS + size // _BYTES_PER_ELEMENT
+
+    def number(count: int) -> int:
+        data = file.read(count)
+        if len(data) < count:
+            raise _model_error(f"{gguf}, which ends in its header", "it is truncated")
+        return int.from_bytes(data, "little")
+
+    def skip(kind: int, count: int = 1) -> None:
+        if kind != _GGUF_STRING and kind not in _GGUF_BYTES:
+            raise _model_error(f"{gguf} with a value of type {kind}", "its header is damaged")
+        for _ in range(count if kind == _GGUF_STRING else 1):
+            file.seek(number(8) if kind == _GGUF_STRING else _GGUF_BYTES[kind] * count, os.SEEK_CUR)
+
+    with gguf.open("rb") as file:
+        file.seek(len(_GGUF_MAGIC))
+        if (version := number(4)) not in (2, 3):
+            raise _model_error(f"{gguf} of GGUF version {version}", "versions 2 and 3, little-endian, are read")
+        number(8)
+        for _ in range(number(8)):
+            skip(_GGUF_STRING)
+            if (kind := number(4)) != _GGUF_ARRAY:
+                skip(kind)
+                continue
+            kind, count = number(4), number(8)
+            most -= count
+            if most < 0:
+                given = f"{gguf} with arrays of more than {_ARRAY_ELEMENTS + size // _BYTES_PER_ELEMENT} elements"
+                raise _model_error(given, f"too many for a file of {size} bytes")
+            skip(kind, count)
+
+
+_SPARE_ELEMENTS = 1 << 24  # of tables that are computed, not stored
+_BITS = 8
+
+
+def _check_size(kind: Any, config: Any, implementation: str, stored: int) -> None:
+    """Refuse a configuration that needs more numbers than the files have bits, before any memory is taken."""
+    with torch.device("meta"):
+        model = kind.from_config(copy.deepcopy(config), attn_implementation=implementation)
+    needed = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
+    if needed > _BITS * stored + _SPARE_ELEMENTS:
+        sizes = f"a {CONFIG} of {needed} numbers and weights of {stored} bytes"
+        raise _model_error(sizes, f"its {CONFIG} and its weights are of different models")
+
+
 def _one_line_errors(what: str, read: Any) -> Any:
     """Convert any error of transformers to an OptionError with a one-line message."""
     try:
         return read()
-    except QkvError:
+    except (QkvError, MemoryError):
         raise
-    except MemoryError:
-        raise
-    except Exception as error:
+    except BaseException as error:
+        # A panic of the tokenizers' Rust code is no Exception.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise _model_error(
             f"{what} cannot be read ({one_line(error)[:300]})", "the file may be truncated or of another format"
         ) from error
