@@ -40,6 +40,7 @@ ORDER = [
     "reading",
     "grading",
     "lab",
+    "mcp",
     "cli",
 ]
 WITHOUT_TORCH = {
@@ -56,6 +57,7 @@ WITHOUT_TORCH = {
     "reading",
     "grading",
     "lab",
+    "mcp",
 }
 MAX_LINES = 800  # of code: without blank lines, comments and docstrings
 

@@ -1,6 +1,6 @@
 """`python -m qkv` is `qkv`."""
 
-from .cli import main
+from qkv.cli import main
 
 if __name__ == "__main__":
     main()

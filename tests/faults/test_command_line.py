@@ -55,6 +55,7 @@ def test_row_51_all_commands_are_here():
                 "prove",
                 "generate",
                 "lab",
+                "mcp",
             ]
         )
         == COMMANDS

@@ -484,6 +484,21 @@ def evaluate(
     run(Options(model, exercises or [], seeds, *limits, model_args or [], log_dir, tools, to or []), as_json)
 
 
+@app.command(epilog="Example: qkv mcp --http --port 8765")
+def mcp(
+    http: Annotated[bool, typer.Option("--http", help="Serve over HTTP on 127.0.0.1, not over stdio")] = False,
+    port: Annotated[int, typer.Option(help="Listen on this port with --http; 0 takes any", min=0, max=65535)] = 8765,
+    seconds: Annotated[float, typer.Option(help="Stop a call after this many seconds", min=0.1, max=600)] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the address of --http as JSON")] = False,
+) -> None:
+    """Serve qkv as tools of a language model, over the Model Context Protocol"""
+    if find_spec("mcp") is None:
+        raise MissingExtra("qkv mcp", "mcp", "tools")
+    from .mcp import run
+
+    run(http, port, seconds, as_json)
+
+
 add_debug_option(app)
 
 

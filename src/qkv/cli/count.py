@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..cost.architecture import Model
-from ..cost.model_counts import NORMS, PHASES, SIZES, model_counts, read_size, with_options
+from ..cost.model_counts import NORMS, PHASES, SIZES, model_counts, plain_counts, read_size, with_options
 from ..cost.polynomial import Polynomial, whole
 from ..cost.readable import in_columns, integer_text, quantity, wrap_lines
 from ..cost.sizes import format_name
@@ -37,7 +37,7 @@ def run(options: Options, *, as_json: bool) -> None:
     if options.norm is not None and options.norm not in NORMS:
         raise UsageError(complaint("--norm", repr(options.norm), f"one of {', '.join(NORMS)}"))
     found = counted(options)
-    print(json_text(_plain(found))) if as_json else show_text(_text(found))
+    print(json_text(plain_counts(found))) if as_json else show_text(_text(found))
 
 
 def counted(options: Options) -> dict[str, Any]:
@@ -139,9 +139,3 @@ def _formulas(rows: list[tuple[str, Any]]) -> str:
 
 def _shown(value: Any) -> str:
     return f"{whole(value):,}" if isinstance(value, int) else str(value)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items() if name != "causal"}
-    return str(value) if isinstance(value, Polynomial) else value

@@ -111,6 +111,13 @@ def model_counts(
     }  # fmt: skip
 
 
+def plain_counts(value: Any) -> Any:
+    """What `model_counts` gives, for JSON: formulas as texts."""
+    if isinstance(value, Mapping):
+        return {name: plain_counts(each) for name, each in value.items() if name != "causal"}
+    return str(value) if isinstance(value, Polynomial) else value
+
+
 def _default_length(model: Model) -> Any:
     if any(isinstance(getattr(model, name), Polynomial) for name in ("layers", "d_model", "heads")):
         return Polynomial.name("n")

@@ -7,12 +7,13 @@ the server checks; torch is imported by `explain_call` alone. The docstrings are
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..cost.lookup import match_name
+from ..cost.machine import hardware
 from ..errors import OptionError, complaint
 from ..exercises import Exercise, Given, Solved, bank, solve
 from ..exercises.record import plain_label
@@ -28,17 +29,12 @@ Text: TypeAlias = Annotated[str, Field(max_length=LONGEST)]
 Question: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST)]
 Name: TypeAlias = Annotated[str, Field(max_length=100)]
 Number: TypeAlias = int | float | Annotated[str, Field(max_length=60)]
-Matrix: TypeAlias = Annotated[
-    list[Annotated[list[Number], Field(min_length=1, max_length=64)]], Field(min_length=1, max_length=64)
-]
+Row: TypeAlias = Annotated[list[Number], Field(min_length=1, max_length=64)]
+Matrix: TypeAlias = Annotated[list[Row], Field(min_length=1, max_length=64)]
 Whole: TypeAlias = Annotated[int, Field(ge=1, le=10**12)]
 Size: TypeAlias = Whole | Annotated[str, Field(max_length=20)]
-AnyExercise: TypeAlias = Annotated[
-    Exercise | Question,
-    Field(
-        description='A record, a name of the bank ("decoding", or "decoding:7" for a variant), or a question in words'
-    ),
-]
+_EXERCISE = 'A record, a name of the bank ("decoding", or "decoding:7" for a variant), or a question in words'
+AnyExercise: TypeAlias = Annotated[Exercise | Question, Field(description=_EXERCISE)]
 Part: TypeAlias = Annotated[str, Field(max_length=20, description='A label such as "a"; empty where there is one part')]
 Steps: TypeAlias = Annotated[bool, Field(description="Give the derivation too")]
 Format: TypeAlias = Literal["float32", "bfloat16", "float16", "int8", "fp8", "int4"]
@@ -64,6 +60,8 @@ class Sizes(BaseModel):
     norm: Literal["rms", "layer", "none"] | None = None
 
 
+Similarity: TypeAlias = Literal["softmax", "argmax", "sigmoid", "relu", "linear", "exponential"]
+Machine: TypeAlias = Annotated[Name, Field(description=f"here (this machine), or one of {', '.join(hardware())}")]
 AnyModel: TypeAlias = Annotated[Sizes | Name, Field(description='A name such as "llama-3-8b", or the sizes')]
 
 
@@ -76,10 +74,10 @@ def solve_exercise(exercise: AnyExercise, part: Part = "", steps: Steps = False)
     found: list[Answered] = []
     for reading in readings:
         about = {"part": reading.exercise.label, "understood": str(reading.exercise)} if in_words else {}
-        if in_words and not reading.understood:
-            found.append({**about, "not_answered": _words(reading)})
-        else:
+        if reading.understood:
             found += [about | _shown(each, steps) for each in _parts(reading, in_words)]
+        else:
+            found.append(about | {"not_answered": _words(reading)})
     if part:
         label = _chosen(part, [each["part"] for each in found])
         found = [each for each in found if each["part"] == label]
@@ -117,8 +115,8 @@ def check_answer(exercise: AnyExercise, answer: Text, part: Part = "", reveal: b
 def compare(a: Question, b: Question, symbols: dict[Name, Name], steps: Steps = False) -> Answered:
     """Compare two formulas, LaTeX or plain: equal, different (with a counterexample) or equal under a condition.
 
-    `symbols` declares every name: {"mu": "vector[d]", "s": "positive", "A": "matrix[n,d]", "q": "random vector[d] ~
-    N(0, I)"}. "proved" is by algebra, "tested" by numbers."""
+    Where one of them is the right answer, it is `a`. `symbols` declares every name: {"mu": "vector[d]", "s":
+    "positive", "A": "matrix[n,d]", "q": "random vector[d] ~ N(0, I)"}. "proved" is by algebra, "tested" by numbers."""
     from ..maths import compare as compared
 
     found = compared(a, b, symbols).as_dict()
@@ -128,16 +126,11 @@ def compare(a: Question, b: Question, symbols: dict[Name, Name], steps: Steps = 
 
 
 def attention_by_hand(
-    query: Matrix,
-    key: Matrix,
-    value: Matrix | None = None,
-    similarity: Literal["softmax", "argmax", "sigmoid", "relu", "linear", "exponential"] = "softmax",
+    query: Matrix, key: Matrix, value: Matrix | None = None, similarity: Similarity = "softmax",
     mask: Annotated[Matrix | Name, Field(description='"causal", "window(2, 0)", or a matrix of 0 and 1')] = "none",
     scale: Annotated[Number, Field(description='"sqrt" for 1/√d, "none", or a factor of the scores')] = "sqrt",
-    heads: Whole = 1,
-    kv_heads: Whole | None = None,
-    steps: Steps = False,
-) -> Answered:
+    heads: Whole = 1, kv_heads: Whole | None = None, steps: Steps = False,
+) -> Answered:  # fmt: skip
     """Work out scores, weights and output of attention for small matrices, exactly. Tokens are rows.
 
     Numbers may be texts: "1/3", "sqrt(2)"."""
@@ -169,47 +162,33 @@ def moments(expression: Question, laws: dict[Name, Name], width: Size = "d", ste
 
 
 def count_cost(
-    model: AnyModel,
-    length: Size | None = None,
-    batch: Size = 1,
-    phase: Literal["forward", "decode", "training"] = "forward",
-    causal: bool = False,
-    weights: Format = "bfloat16",
+    model: AnyModel, length: Size | None = None, batch: Size = 1,
+    phase: Literal["forward", "decode", "training"] = "forward", causal: bool = False, weights: Format = "bfloat16",
     steps: Steps = False,
-) -> Answered:
+) -> Answered:  # fmt: skip
     """Count parameters, operations and bytes of a model exactly; with names as sizes, as formulas.
 
     `products` are the operations of matrix products, 2 for a multiply-add; `other` are the rest. `steps` lists the
     parts: embedding, norms, projections, scores, cache, feed-forward, logits."""
-    from ..cost.model_counts import model_counts, read_size
+    from ..cost.model_counts import model_counts, plain_counts, read_size
 
     size = None if length is None else read_size("length", length)
     found = model_counts(_model(model), size, read_size("batch", batch), phase=phase, causal=causal, weights=weights)
-    return _plain({name: value for name, value in found.items() if name != "causal" and (steps or name != "parts")})
+    return plain_counts({name: value for name, value in found.items() if steps or name != "parts"})
 
 
 def plan_model(
-    model: AnyModel,
-    hardware: Annotated[Name, Field(description='A name such as "h100-sxm"; "here" is this machine')] = "here",
-    context: Whole | None = None,
-    batch: Whole = 1,
-    weights: Format = "bfloat16",
-    cache: Format = "bfloat16",
-    prompt: Whole | None = None,
-    machines: Annotated[int, Field(ge=1, le=4096)] | None = None,
-    link: Name | None = None,
-    steps: Steps = False,
-) -> Answered:
+    model: AnyModel, hardware: Machine = "here", context: Whole | None = None, batch: Whole = 1,
+    weights: Format = "bfloat16", cache: Format = "bfloat16", prompt: Whole | None = None,
+    machines: Annotated[int, Field(ge=1, le=4096)] | None = None, link: Name | None = None, steps: Steps = False,
+) -> Answered:  # fmt: skip
     """Predict what a model takes on a machine: time of a token, memory, whether it fits, and the bottleneck.
 
     `steps` gives the whole plan as text: parts, variants, and where the bottleneck changes."""
-    from ..cost.machine import as_hardware
-    from ..cost.machine import hardware as machines_known
     from ..cost.planning import plan
 
-    machine = as_hardware(hardware) if hardware == "here" else _named("hardware", hardware, machines_known())
-    found = plan(_model(model), machine, context=context, batch=batch, weights=weights, cache=cache, prompt=prompt,
-                 machines=machines, link=link)  # fmt: skip
+    options: dict[str, Any] = {"context": context, "batch": batch, "weights": weights, "cache": cache}
+    found = plan(_model(model), hardware, **options, prompt=prompt, machines=machines, link=link)
     names = ("context", "batch", "weight_bytes", "cache_bytes", "fits", "largest_batch", "largest_context",
              "seconds_per_token", "tokens_per_second", "prefill_seconds", "bottleneck", "notes")  # fmt: skip
     answer: Answered = {"model": found.model.name, "hardware": found.hardware.name}
@@ -217,18 +196,11 @@ def plan_model(
 
 
 def explain_call(
-    batch: Whole = 1,
-    heads: Whole = 1,
-    kv_heads: Whole | None = None,
-    queries: Whole = 1,
-    keys: Whole = 1,
-    width: Whole = 64,
-    dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32",
-    similarity: Literal["softmax", "argmax", "elu1"] = "softmax",
-    causal: bool = False,
-    window: Whole | None = None,
+    batch: Whole = 1, heads: Whole = 1, kv_heads: Whole | None = None, queries: Whole = 1, keys: Whole = 1,
+    width: Whole = 64, dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32",
+    similarity: Literal["softmax", "argmax", "elu1"] = "softmax", causal: bool = False, window: Whole | None = None,
     steps: Steps = False,
-) -> Answered:
+) -> Answered:  # fmt: skip
     """Say which backend `qkv.attention` would run for these sizes, what it costs, and why not the others.
 
     With `causal`, the queries are the last of the keys; `window` lets each attend to that many keys before it."""
@@ -314,10 +286,9 @@ def _by_label(exercise: Exercise, steps: bool) -> Answered:
         raise OptionError(next(iter(shown.values()))["not_answered"])
     before: list[str] = []
     for each in shown.values():
-        lines = each.get("steps", [])
-        if before and lines[: len(before)] == before:
-            each["steps"] = lines[len(before) :]  # what led to the answer before this one
-        before = lines
+        if lines := each.get("steps", []):  # without what led to the answer before this one
+            each["steps"] = lines[len(before) :] if lines[: len(before)] == before else lines
+            before = lines
         del each["part"], each["asked"]
     return shown
 
@@ -327,17 +298,7 @@ def _model(model: Sizes | str) -> Any:
     from ..cost.model_counts import sized_model
 
     if isinstance(model, str):
-        return _named("model", model, models())
+        known = models()
+        return known[match_name("model", model, known, "a model by name, or sizes", f"there are {', '.join(known)}")]
     sizes = model.model_dump()
     return sized_model(sizes, sizes.pop("biases"), sizes.pop("norm"))
-
-
-def _named(argument: str, name: str, known: Mapping[str, Any]) -> Any:
-    return known[match_name(argument, name, known, f"the name of a {argument}", f"there are {', '.join(known)}")]
-
-
-def _plain(value: Any) -> Any:
-    """Whole numbers as they are, formulas as texts."""
-    if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    return value if isinstance(value, int | float | str) else str(value)
