@@ -148,7 +148,8 @@ def _exercise(seed: int | None, on: Setting, offered: Mapping[str, Sequence[str]
         givens=[Given(role="listing", value=listing), *sizes],
         data={**data, "keys_taken": _SHARED if on.kind == "mha" else _PER_HEAD},
         structure=Structure(variant=on.kind, phase="decode"),  # pyright: ignore[reportArgumentType]
-        symbols=dict.fromkeys((on.b, on.d, on.n, "h", "g", "r", *on.widths), "natural"),
+        symbols={**dict.fromkeys((on.b, on.d, on.n, "h", "g", "r"), "natural"),
+                 **dict.fromkeys(on.widths, f"natural = {on.d}/h")},
         kind=kind,
     )  # fmt: skip
 
