@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from ..documents import read_document
 from ..errors import OptionError, QkvError, complaint
 from ..exercises import bank
 from ..exercises.checking import check
@@ -31,9 +32,11 @@ class SheetQuestion(Exercise):
     """A question of a sheet with its parts; `records` has the record of each part by its plain label.
 
     Parts of one question may give other values to the same symbols, so that each is solved by its own record.
+    `printed` is the whole sheet, with hints and notes, which chats repeat.
     """
 
     records: dict[str, Exercise] = Field(default_factory=dict)
+    printed: str = Field(default="", repr=False)
 
 
 def from_sheet(source: str | Path) -> dict[str, Exercise]:
@@ -41,7 +44,8 @@ def from_sheet(source: str | Path) -> dict[str, Exercise]:
     found = grouped(read_sheet(source))
     if not any(_understood(each) for each in found.values()):
         raise OptionError(complaint("sheet", "a text without a question that is understood", "a sheet of exercises"))
-    return found
+    printed = read_document(source).text if isinstance(source, Path) else source
+    return {name: each.model_copy(update={"printed": printed}) for name, each in found.items()}
 
 
 def from_bank(names: Iterable[str]) -> dict[str, Exercise]:

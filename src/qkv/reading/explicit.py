@@ -108,7 +108,8 @@ def _claims(run: Sequence[Section]) -> list[Found]:
         return _blanks(run)
     if section.place.kind == "words":
         found = [each for part in run for each in _words(part)]
-        return [replace(found[0], text="\n".join(each.text for each in found), stop=found[-1].stop)] if found else []
+        text = _unwrapped("\n".join(each.text for each in found))
+        return [replace(found[0], text=text, stop=found[-1].stop)] if found else []
     reader = {"pieces": _pieces, "proof": _proof}.get(section.place.kind, _single)
     found = [_with_stance(each, section) for each in reader(section)]
     return [replace(each, anchor="none") if has_other_names(each.text, section.place) else each for each in found]
@@ -153,12 +154,17 @@ def _words(section: Section) -> list[Found]:
         own = [unit for unit in own if not is_formula(unit.text)]
     own = _without_contrast(own)
     texts = [section.head, *(unit.text for unit in own)]
-    prose = re.sub(r"(?<=[A-Za-z,’'”)-])\n(?=[a-z(“])", " ", "\n".join(texts).strip()[:MOST_QUOTED])
-    prose = pattern("hint").sub(" ", prose)
+    prose = _unwrapped("\n".join(texts).strip()[:MOST_QUOTED])
+    # Words in bold may be printed twice.
+    prose = re.sub(r"\b(\w+(?: \w+){0,7}) \1\b", r"\1", pattern("hint").sub(" ", prose))
     if len(re.findall(r"[A-Za-z]{3,}", prose)) < 5 or section.first is None:
         return []
     stops = [unit.stop for unit in own if unit.turn is section.first.turn]
     return [Found(prose, section.head_start, max([section.first.stop, *stops]), section.first.turn, "label")]
+
+
+def _unwrapped(text: str) -> str:
+    return re.sub(r"(?<=[A-Za-z,’'”)-])\n(?=[a-z(“])", " ", text)
 
 
 def _without_contrast(lines: Sequence[Unit]) -> list[Unit]:

@@ -15,7 +15,7 @@ from ..exercises.record import Asked, Exercise
 from ..exercises.solving import quantities
 
 _ROMANS = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii")
-_SHINGLE = 4
+_SHINGLE = 15  # letters; words may be glued or broken in either text
 _LABEL = r"""
 ^(?P<lead>{lead})(?P<answer>(?:{answer}){answer_tie})?(?:{question_word})?
 (?P<number>\d{{1,2}}(?=\s*[.,:-]?\s*(?:{part_word})?\(?[a-z]\)|[a-h]\b))?\s*[.,:-]?\s*
@@ -111,7 +111,9 @@ class Questions:
         words = {number: set(_words(" ".join(text))) for number, text in texts.items()}
         spread = Counter(word for each in words.values() for word in each)
         self.words = {number: {word for word in each if spread[word] == 1} for number, each in words.items()}
-        self.shingles = {shingle for text in texts.values() for each in text for shingle in _shingles(each)}
+        said = {each for text in texts.values() for each in text}
+        said |= {getattr(exercise, "printed", "") for exercise in exercises.values()}
+        self.shingles = {shingle for each in said for shingle in _shingles(each)}
 
     @property
     def only(self) -> str | None:
@@ -128,7 +130,7 @@ class Questions:
     def is_restated(self, text: str) -> bool:
         """Whether a line repeats what the exercises say."""
         found = _shingles(text)
-        return len(found) > 1 and sum(each in self.shingles for each in found) >= 0.7 * len(found)
+        return len(found) > 9 and sum(each in self.shingles for each in found) >= 0.7 * len(found)
 
     def by_content(self, text: str, among: Container[str]) -> str | None:
         """The question whose own words a text has most of all, and by a clear margin among those that it may be."""
@@ -190,9 +192,9 @@ def _words(text: str) -> list[str]:
     return re.findall(r"[^\W\d_]{4,}", text.lower())
 
 
-def _shingles(text: str) -> list[tuple[str, ...]]:
-    words = re.findall(r"\w+", text.lower())
-    return [tuple(words[at : at + _SHINGLE]) for at in range(len(words) - _SHINGLE + 1)]
+def _shingles(text: str) -> list[str]:
+    letters = re.sub(r"[\W_]+", "", text.lower())
+    return [letters[at : at + _SHINGLE] for at in range(len(letters) - _SHINGLE + 1)]
 
 
 def label_of(line: str) -> Label | None:
