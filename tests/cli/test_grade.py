@@ -96,7 +96,7 @@ def test_questions_from_a_sheet_and_from_the_bank(run, tmp_path):
         assert len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize(("option", "words"), [("--insights", "What caught it"), ("--to", "verdict")])
+@pytest.mark.parametrize(("option", "words"), [("--insights", "What caught it"), ("--to", "✓ 3")])
 @pytest.mark.parametrize("ending", ["md", "html"])
 def test_pages(run, chat, tmp_path, option, words, ending):
     page = tmp_path / f"page.{ending}"

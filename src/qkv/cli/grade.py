@@ -64,7 +64,7 @@ def run(options: Options) -> None:
         raise UsageError(next(iter(failed.values())))
     for page, document in pages:
         try:
-            save(document(reports), page)
+            save(documents(reports, failed) if document is documents else insights(reports), page)
         except OSError as error:
             why = (error.strerror or "it cannot be used").lower()
             raise UsageError(complaint(str(page), why, "a file that can be written")) from None

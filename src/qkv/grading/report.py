@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..exercises.outcome import known_mistakes
@@ -13,22 +13,31 @@ from ..exercises.record import Exercise, plain_label
 from ..exercises.solving import solve_part
 from ..reading import Turn
 from ..render import document as d
+from ..render.from_text import passages, words
 from ..render.to_text import signs
 from .grade import STATUSES, GradeReport, Judged, Row
 from .questions import SheetQuestion
 
 SIGNS = {"right": "✓", "wrong": "✗", "conditional": "✗", "incomplete": "…", "unread": "?"}
+_KINDS = {"conditional": "right only under a condition", "incomplete": "not complete", "unread": "not read"}
+# Colours come with words, in the styles of derivations.
+_STYLES = {"one shot": "proved", "needed correction": "tested", "never right": "refuted", "right": "proved",
+           "wrong": "refuted", "conditional": "refuted", "incomplete": "tested"}  # fmt: skip
 MOST_TURNS = 400  # of a chat that are shown; all are graded
 LONGEST_QUOTE = 300
+_SHORT_QUOTE = 90  # characters in the margin
 
 
-def documents(reports: Sequence[GradeReport]) -> d.Document:
-    """The report on one chat, or on a folder: a summary by question and by chat, then each chat."""
-    if len(reports) == 1:
+def documents(reports: Sequence[GradeReport], failed: Mapping[str, str] | None = None) -> d.Document:
+    """The report on one chat, or on a folder: a summary by chat, question and model, then each chat.
+
+    `failed` says of files that could not be read why.
+    """
+    if len(reports) == 1 and not failed:
         return d.Document(reports[0].name or "Chat", tuple(_of_chat(reports[0])))
-    blocks = list(_summary(reports))
-    for report in reports:
-        blocks += [d.PageBreak(), d.Heading(report.name), *_of_chat(report, below=3)]
+    blocks = list(_summary(reports, failed or {}))
+    for at, report in enumerate(reports):
+        blocks += [d.PageBreak(), d.Heading(report.name, name=f"chat-{at}"), *_of_chat(report, below=3)]
     return d.Document("Graded chats", tuple(blocks))
 
 
@@ -37,23 +46,28 @@ def summary(reports: Iterable[GradeReport]) -> dict[str, Any]:
     by: dict[str, dict[str, Counter[str]]] = {"questions": {}, "models": {}, "chats": {}}
     for report in reports:
         for row in report.rows:
-            keys = {"questions": row.label, "models": ", ".join(report.models) or "unknown", "chats": report.name}
+            keys = {"questions": row.label, "models": model_of(report), "chats": report.name}
             for name, key in keys.items():
                 by[name].setdefault(key, Counter())[row.status] += 1
-    order = {
-        "questions": lambda key: [(int(word) if word.isdigit() else 0, word) for word in re.findall(r"\d+|\D+", key)]
-    }
+    order = {"questions": _natural}
     return {
         name: {key: {status: each[key][status] for status in STATUSES} for key in sorted(each, key=order.get(name))}
         for name, each in by.items()
     }
 
 
+def model_of(report: GradeReport) -> str:
+    """The names of those who answer; "assistant" and "ASSISTANT" are one."""
+    return ", ".join(dict.fromkeys(name.capitalize() if name.isalpha() and (name.islower() or name.isupper()) else name
+                                   for name in report.models)) or "unknown"  # fmt: skip
+
+
 def table(report: GradeReport) -> d.Table:
     """A line for each part: how it went, in which turn it was right, and who found the error."""
     head = ("part", "went", "right in turn", "found by", "error")
-    return d.Table(head, tuple((row.label, row.status, _turn(row.first_right), row.found_by or "", error(row))
-                               for row in report.rows), right=frozenset({2}))  # fmt: skip
+    rows = tuple((row.label, d.Text(row.status, _STYLES.get(row.status, "")), _turn(row.first_right),
+                  row.found_by or "", error(row)) for row in report.rows if row.claims or error(row))  # fmt: skip
+    return d.Table(head, rows, right=frozenset({2}))
 
 
 def error(row: Row) -> str:
@@ -61,8 +75,7 @@ def error(row: Row) -> str:
     names = list(row.mistakes)
     if not names and row.status in ("needed correction", "never right"):
         kinds = dict.fromkeys(each.outcome.kind for each in row.claims if each.decides and not each.outcome)
-        names = [{"conditional": "right only under a condition", "incomplete": "not complete"}.get(kind, kind)
-                 for kind in kinds]  # fmt: skip
+        names = [_KINDS.get(kind, kind) for kind in kinds]
     if row.given_up is not None:
         names.append(f"given up in turn {row.given_up + 1}")
     if row.stood_firm is not None:
@@ -83,10 +96,10 @@ def notes(report: GradeReport) -> Iterator[str]:
         yield f"Note: {words}"
 
 
-def quote(judged: Judged) -> str:
+def quote(judged: Judged, longest: int = LONGEST_QUOTE) -> str:
     """What a claim quotes, in one line and without LaTeX where that is possible."""
-    words = " ".join(signs(judged.claim.quote.replace("$", " ")).split())
-    return words if len(words) <= LONGEST_QUOTE else f"{words[: LONGEST_QUOTE - 1]}…"
+    said = " ".join(signs(judged.claim.quote.replace("$", " ")).split())
+    return said if len(said) <= longest else f"{said[: longest - 1]}…"
 
 
 def insights(reports: Sequence[GradeReport]) -> d.Document:
@@ -112,7 +125,7 @@ def _lesson(report: GradeReport, row: Row) -> Iterator[d.Block]:
     yield d.Heading(f"{row.label}: {row.status}", 3)
     record, asked = record_of(report.exercises[row.question], row.part)
     if asked is not None and asked.text:
-        yield d.Paragraph((d.Text("Asked: ", "strong"), *_prose(asked.text)))
+        yield d.Paragraph((d.Text("Asked: ", "strong"), *words(asked.text)))
     for each in row.claims:
         if each.decides and not each.outcome:
             yield d.Paragraph((d.Text(f"Turn {each.claim.turn + 1}: ", "strong"), d.Text(quote(each), "code"),
@@ -125,8 +138,8 @@ def _lesson(report: GradeReport, row: Row) -> Iterator[d.Block]:
     caught = [turn for turn in report.chat.turns if turn.speaker == "student" and first is not None
               and first < turn.index < (row.first_right or 0)]  # fmt: skip
     if row.found_by == "student" and caught:
-        words = " ".join(caught[0].text.split())[:LONGEST_QUOTE]
-        yield d.Paragraph((d.Text(f"What caught it (turn {caught[0].index + 1}): ", "strong"), d.Text(f"“{words}”")))
+        said = " ".join(caught[0].text.split())[:LONGEST_QUOTE]
+        yield d.Paragraph((d.Text(f"What caught it (turn {caught[0].index + 1}): ", "strong"), d.Text(f"“{said}”")))
     elif row.found_by == "tutor":
         yield d.Paragraph("The tutor found it unasked.")
     if asked is not None:
@@ -145,67 +158,105 @@ def record_of(exercise: Exercise, part: str) -> tuple[Exercise, Any]:
 
 def _of_chat(report: GradeReport, below: int = 2) -> Iterator[d.Block]:
     if report.rows:
-        yield table(report)
+        yield d.Paragraph(_in_all([report]))
+        yield from [table(report)] if any(row.claims for row in report.rows) else []
+        if silent := [row.label for row in report.rows if not row.claims]:
+            yield d.Paragraph(f"No answer was read to {', '.join(silent)}.")
     yield from (d.Paragraph(f"{note}.") for note in notes(report))
     if report.chat.turns and report.rows:
         yield d.Heading("The chat", below)
     for turn in report.chat.turns[:MOST_TURNS] if report.rows else ():
-        yield _of_turn(report, turn)
+        yield d.Heading(f"Turn {turn.index + 1}, {turn.name or turn.speaker}", 4)
+        yield from _of_turn(report, turn)
     if len(report.chat.turns) > MOST_TURNS:
         yield d.Paragraph(f"The first {MOST_TURNS} of {len(report.chat.turns)} turns are shown.")
 
 
-def _of_turn(report: GradeReport, turn: Turn) -> d.Table:
-    """A turn as a table: its paragraphs, and next to each the verdicts on what it claims."""
+def _of_turn(report: GradeReport, turn: Turn) -> Iterator[d.Margin]:
+    """The passages of a turn, and next to each the verdicts on what it claims."""
     judged = [(row, each) for row in report.rows for each in row.claims if each.claim.turn == turn.index]
-    rows: list[tuple[d.Words, ...]] = []
-    for start, stop in paragraphs(turn.text):
-        verdicts = dict.fromkeys(
-            f"{SIGNS[each.outcome.kind]} {row.label} {each.outcome.kind}"
-            + ("" if each.outcome or not each.decides else f": {each.outcome.words()}")
-            for row, each in judged
-            if start < max(each.claim.span[1], each.claim.span[0] + 1) <= stop
+    heading = list(_of_whole_turn(report, turn))
+    for (start, stop), blocks in passages(turn.text, [each.claim.span[1] for _, each in judged]):
+        verdicts = [_verdict(row, each) for row, each in judged
+                    if start < max(each.claim.span[1], each.claim.span[0] + 1) <= stop]  # fmt: skip
+        yield d.Margin(blocks, tuple(dict.fromkeys([*heading, *verdicts])))
+        heading = []
+
+
+def _verdict(row: Row, judged: Judged) -> tuple[d.Text, ...]:
+    kind = judged.outcome.kind
+    style = _STYLES.get(kind, "") if judged.decides or judged.outcome else ""
+    said = d.Text(f"{SIGNS[kind]} {row.label} {_KINDS.get(kind, kind)}", style)
+    if judged.outcome or not judged.decides:
+        return (said,)
+    return said, d.Text(f": “{quote(judged, _SHORT_QUOTE)}”: {judged.outcome.words()}")
+
+
+def _of_whole_turn(report: GradeReport, turn: Turn) -> Iterator[tuple[d.Text, ...]]:
+    """Rules broken in a turn, errors put right in it, and what became of right answers that were objected to."""
+    for rule in report.rules:
+        if rule.turn == turn.index:
+            yield d.Text(f"✗ rule broken: {rule.kept}", "refuted"), d.Text(f": {rule.evidence}")
+    for row in report.rows:
+        if row.found_by and row.first_right == turn.index:
+            yield (d.Text(f"{row.label} put right; the error was found by: {row.found_by}", "tested"),)
+        if row.given_up == turn.index:
+            yield (d.Text(f"✗ {row.label} given up under a wrong correction", "refuted"),)
+        if row.stood_firm == turn.index:
+            yield (d.Text(f"✓ {row.label} kept under a wrong correction", "proved"),)
+
+
+def _in_all(reports: Sequence[GradeReport]) -> tuple[d.Text, ...]:
+    counts = Counter(row.status for report in reports for row in report.rows)
+    chats = f"{len(reports)} chats, " if len(reports) > 1 else ""
+    said = [d.Text(f"{chats}{counts.total()} part{'s' * (counts.total() != 1)}: ")]
+    for status in STATUSES:
+        style = _STYLES.get(status, "") if counts[status] else ""
+        said += [d.Text(f"{counts[status]} {status}", style), d.Text("." if status == STATUSES[-1] else ", ")]
+    return tuple(said)
+
+
+def _summary(reports: Sequence[GradeReport], failed: Mapping[str, str]) -> Iterator[d.Block]:
+    yield d.Paragraph(_in_all(reports))
+    links = {report.name: f"chat-{at}" for at, report in enumerate(reports)}
+    found = summary(reports)
+    for name in ("chats", "questions", "models"):
+        cells = tuple(
+            (
+                d.Text(key, leads_to=links[key] if name == "chats" else ""),
+                *(str(count or "") for count in counts.values()),
+            )
+            for key, counts in found[name].items()
         )
-        rows.append((_paragraph(turn.text[start:stop]), "; ".join(verdicts)))
-    return d.Table((f"Turn {turn.index + 1}, {turn.name or turn.speaker}", "verdict"), tuple(rows))
+        if cells and (name != "models" or list(found[name]) != ["unknown"]):  # fmt: skip
+            yield d.Table((name[:-1], *STATUSES), cells, right=frozenset(range(1, 1 + len(STATUSES))))
+        if name != "models" and (items := tuple(_errors(reports, name == "chats"))):
+            yield d.Heading(f"Errors by {name[:-1]}", 3)
+            yield d.Items(items)
+    for report in reports:
+        if not report.rows:
+            yield d.Paragraph(f"{report.name}: {'; '.join(notes(report))}.")
+    yield from (d.Paragraph((d.Text(f"{name}: not read: ", "refuted"), d.Text(why))) for name, why in failed.items())
 
 
-def paragraphs(text: str) -> Iterator[tuple[int, int]]:
-    """The spans of the paragraphs of a text, each with the blank lines after it; listings stay whole.
-
-    >>> list(paragraphs("a\\n\\nb"))
-    [(0, 3), (3, 4)]
-    """
-    start = 0
-    for gap in re.finditer(r"\n[ \t]*(?:\n[ \t]*)+", text):
-        if text[start : gap.end()].count("```") % 2 == 0 and text[start : gap.end()].strip():
-            yield start, gap.end()
-            start = gap.end()
-    if text[start:].strip():
-        yield start, len(text)
-
-
-def _paragraph(text: str) -> d.Words:
-    if "```" in text:
-        return (d.Text(" ".join(text.replace("```", " ").split())[:2000], "code"),)
-    return _prose(" ".join(text.replace("$$", "$").split()))
+def _errors(reports: Sequence[GradeReport], by_chat: bool) -> Iterator[tuple[d.Text, ...]]:
+    """The errors of each chat, with the rules that were broken in it; or of each question."""
+    found: dict[str, Counter[str]] = {}
+    for report in reports:
+        for row in report.rows:
+            if said := error(row):
+                key, what = (report.name, f"{row.label} {said}") if by_chat else (row.label, said)
+                found.setdefault(key, Counter())[what] += 1
+        for rule in dict.fromkeys(rule.kept for rule in report.rules if rule.broken) if by_chat else ():
+            found.setdefault(report.name, Counter())[f"rule broken: {rule}"] += 1
+    for key, counts in found.items() if by_chat else sorted(found.items(), key=lambda each: _natural(each[0])):
+        listed = "; ".join(f"{what} ({count})" if count > 1 else what for what, count in counts.most_common())
+        yield d.Text(f"{key}: ", "strong"), d.Text(listed)
 
 
-def _prose(text: str) -> tuple[d.Inline, ...]:
-    """Prose with its formulas as they would be written by hand."""
-    pieces = d.prose(re.sub(r"\$\s+([^$]*?)\s+\$", r"$\1$", text))
-    return tuple(d.Text(signs(str(each.source))) if isinstance(each, d.Maths) and each.tree() is None else each
-                 for each in pieces)  # fmt: skip
-
-
-def _summary(reports: Sequence[GradeReport]) -> Iterator[d.Block]:
-    right = frozenset(range(1, 1 + len(STATUSES)))
-    for name, rows in summary(reports).items():
-        cells = tuple((key, *map(str, counts.values())) for key, counts in rows.items())
-        if len(cells) > 1 or name != "models":
-            yield d.Table((name[:-1], *STATUSES), cells, right=right)
-    silent = [report for report in reports if not report.rows]
-    yield from (d.Paragraph(f"{report.name}: {'; '.join(notes(report))}.") for report in silent)
+def _natural(label: str) -> list[tuple[int, str]]:
+    """What sorts 2 before 10."""
+    return [(int(word) if word.isdigit() else 0, word) for word in re.findall(r"\d+|\D+", label)]
 
 
 def _turn(index: int | None) -> str:

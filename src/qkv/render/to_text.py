@@ -16,8 +16,22 @@ _INDICES = rf"(?:[0-9]+|{_INDEX})(?:,(?:[0-9]+|{_INDEX}))*"
 _COMMANDS = {
     **dict.fromkeys(("dots", "ldots", "cdots"), "..."), **dict.fromkeys(("left", "right"), ""),
     "cdot": "·", "times": "×", "top": "T", "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥", "ne": "≠", "neq": "≠",
-    "approx": "≈", "sum": "∑", "infty": "∞", "in": "∈", "to": "→",
+    "approx": "≈", "sum": "∑", "infty": "∞", "in": "∈", "to": "→", "sim": "~", "pm": "±", "prod": "∏", "neg": "¬",
+    "rightarrow": "→", "Rightarrow": "⇒", "implies": "⇒", "Longrightarrow": "⇒", "iff": "⇔", "propto": "∝",
+    "ll": "≪", "gg": "≫", "odot": "⊙", "otimes": "⊗", "oplus": "⊕", "partial": "∂", "nabla": "∇", "forall": "∀",
+    "langle": "⟨", "rangle": "⟩", "mid": "|", "star": "⋆", "circ": "∘", "lVert": "‖", "rVert": "‖", "equiv": "≡",
+    **dict.fromkeys(("quad", "qquad"), "  "), **dict.fromkeys(("displaystyle", "limits", "big", "Big", "bigl",
+    "bigr", "Bigl", "Bigr", "nonumber"), ""),
+    **{name: name for name in ("exp", "log", "ln", "max", "min", "arg", "softmax", "det", "dim", "cos", "sin", "tanh")},
 }  # fmt: skip
+_FONTS = r"mathbf|mathrm|text|textbf|textit|mathit|mathsf|mathcal|boldsymbol|bm|operatorname\*?|boxed|hat|tilde|bar"
+_GRID = re.compile(
+    r"\\begin\{(?:[bpvBV]?matrix|array)\}(?:\{[^{}]{0,20}\})?(.{0,2000}?)\\end\{(?:[bpvBV]?matrix|array)\}", re.DOTALL
+)
+_ALIGNED = re.compile(r"\\(?:begin|end)\{(?:aligned|align|gather|gathered|equation|cases)\*?\}")
+_INSIDE = r"\{((?:[^{}]|\{[^{}]{0,60}\}){1,160})\}"
+_FRACTION = re.compile(rf"\\[dt]?frac\s*{_INSIDE}\s*{_INSIDE}")
+_SPACES = re.compile(r"(?<!\\)\\[,;:! ]")
 _ABOVE = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -35,12 +49,28 @@ def signs(text: str) -> str:
     >>> signs(r"\phi(q) = [q_1^2, \dots, \sqrt{2} q_{D-1} q_D, 1]")
     'φ(q) = [q₁², ..., √2 q_{D-1} q_D, 1]'
     """
-    text = re.sub(r"\\sqrt\s*\{([^{}]{1,40})\}", lambda f: f"√{f[1]}" if f[1].isalnum() else f"√({f[1]})", text)
-    text = re.sub(r"\\(?:mathbf|mathrm|text)\s*\{([^{}]{1,40})\}", r"\1", text)
+    text = re.sub(r"\\mathbb\s*\{?([REN])\}?", lambda f: {"R": "ℝ", "E": "𝔼", "N": "ℕ"}[f[1]], text)
+    for _ in range(4):  # levels of braces within braces
+        text = re.sub(rf"\\(?:{_FONTS})\s*\{{([^{{}}]{{1,200}})\}}", r"\1", text)
+        text = re.sub(r"\\sqrt\s*\{([^{}]{1,80})\}", lambda f: f"√{f[1]}" if f[1].isalnum() else f"√({f[1]})", text)
+        text = _FRACTION.sub(lambda f: f"{_grouped(f[1])}/{_grouped(f[2])}", text)
+    text = _GRID.sub(_listed, _SPACES.sub(" ", text))
+    if _ALIGNED.search(text):
+        text = re.sub(r"\s*\\\\\s*", "\n", _ALIGNED.sub("", text)).replace("&", "")
     text = re.sub(r"\\([A-Za-z]+)(?![A-Za-z])", lambda f: GREEK.get(f[1], _COMMANDS.get(f[1], f[0])), text)
-    text = re.sub(r"\^\{?([0-9]+)\}?", lambda f: f[1].translate(_ABOVE), text)
-    text = re.sub(r"\^\{?T\}?", "ᵀ", text)
+    text = re.sub(r"\^(?:\{([0-9]+)\}|([0-9]+))", lambda f: (f[1] or f[2]).translate(_ABOVE), text)
+    text = re.sub(r"\^(?:\{T\}|T)", "ᵀ", text.replace("\\|", "‖"))
     return pretty(text)
+
+
+def _grouped(text: str) -> str:
+    return text.strip() if re.fullmatch(r"\s*√?(?:\\?[\w.]+|\([^()]*\))\s*", text) else f"({text.strip()})"
+
+
+def _listed(found: re.Match[str]) -> str:
+    """A matrix in one line: commas between the entries of a row, semicolons between rows."""
+    rows = [", ".join(cell.strip() for cell in row.split("&")) for row in re.split(r"\\\\", found[1]) if row.strip()]
+    return f"[{'; '.join(rows)}]"
 
 
 def pretty(text: str) -> str:
