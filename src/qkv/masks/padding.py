@@ -165,6 +165,11 @@ def _argument(name: str) -> str:
 def _parse_lengths(given: Any) -> Any:
     """A tuple of integers, or an integer tensor of one dimension."""
     shape = "(batch,)"
+    if isinstance(given, list | tuple) and given and all(type(length) is int for length in given):
+        # Without numpy, whose arrays torch.compile does not trace.
+        numbers = tuple(given)
+        _check_range(numbers, None)
+        return numbers
     values = as_integers(
         _argument("lengths"), given, shape, "lengths count keys; booleans (batch, len_k) go to keep= or drop="
     )
