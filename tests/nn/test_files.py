@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import time
 
 import pytest
 import torch
@@ -247,3 +248,22 @@ def test_tensors_that_are_not_the_models(change, path) -> None:
 def test_descriptions_that_cannot_be(change, path) -> None:
     rewritten(path, change=change)
     refused(path)
+
+
+@pytest.mark.parametrize(("width", "count"), [(8192, 8), (8192, 8192), (4, 1 << 30)])
+def test_random_features_that_no_tensor_of_the_file_has_are_refused_at_once(path, width, count) -> None:
+    random = {"class": "positive_random", "options": {"width": width, "count": count}}
+    rewritten(
+        path,
+        change=lambda a: a["model"]["options"].update(similarity={"class": "FeatureMap", "options": {"map": random}}),
+    )
+    began = time.perf_counter()
+    refused(path)
+    assert time.perf_counter() - began < 1
+
+
+def test_random_features_that_take_long_to_draw_are_not_saved(tmp_path) -> None:
+    model = Attention(8, 1, head_width=2**14, similarity=qkv.FeatureMap(features.positive_random(4, 8)))
+    model.init_options["similarity"].map.width = 2**14
+    with pytest.raises(qkv.errors.OptionError, match="random features of width 16384"):
+        save(model, tmp_path / "large.safetensors")

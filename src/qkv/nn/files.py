@@ -38,6 +38,7 @@ _OPTION_CLASSES: dict[str, Any] = {
 _FEATURE_MAPS: dict[str, Any] = {"polynomial": features.polynomial, "positive_random": features.positive_random}
 _FUNCTIONS = {name: getattr(features, name) for name in ("elu1", "relu", "identity", "squared")}
 _RANDOM_OPTIONS = ("width", "count", "seed", "scale", "orthogonal")
+_MAX_DRAWING = 1 << 34  # multiplications, about 3 s
 _DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I64": torch.int64,
     "BOOL": torch.bool,
@@ -72,7 +73,7 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
         raise OptionTypeError(complaint("model", type(model).__name__, wanted, hint))
     about = _to_json("model", model)
     tensors = _tensors(model)
-    expected = _tensors(_empty_model(about))
+    expected = _tensors(_empty_model(about, max((size for t in tensors.values() for size in t.shape), default=0)))
     changed = sorted(set(tensors) ^ set(expected)) or [n for n, t in tensors.items() if t.shape != expected[n].shape]
     if changed:
         given = f"a model whose {changed[0]} was added, removed or resized"
@@ -108,7 +109,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     try:
         with safe_open(source, framework="pt", device="cpu") as file:
             names = list(file.keys())
-            model, described = _read_description(source, file.metadata() or {}, len(names))
+            widest = max((size for name in names for size in file.get_slice(name).get_shape()), default=0)
+            model, described = _read_description(source, file.metadata() or {}, len(names), widest)
             expected = _tensors(model)
             if set(names) != set(expected):
                 name = min(set(names) ^ set(expected))
@@ -187,8 +189,13 @@ def _to_json(argument: str, given: Any) -> Any:
     return {"class": kind, "options": {name: _to_json(name, value) for name, value in options.items()}}
 
 
-def _read_description(source: Path, metadata: dict[str, str], tensors: int) -> tuple[nn.Module, dict[str, Any]]:
-    """The model that the metadata describe, on the meta device, and the description."""
+def _read_description(
+    source: Path, metadata: dict[str, str], tensors: int, widest: int
+) -> tuple[nn.Module, dict[str, Any]]:
+    """The model that the metadata describe, on the meta device, and the description.
+
+    Its sizes are compared with the number of tensors and their largest size before anything is made.
+    """
     if metadata.get("format") != _FORMAT or metadata.get("version") != _VERSION:
         raise damaged_file(source, f"format {metadata.get('format')!r}, version {metadata.get('version')!r}")
     try:
@@ -201,27 +208,31 @@ def _read_description(source: Path, metadata: dict[str, str], tensors: int) -> t
         for name in ("layers", "decoder_layers"):
             if (about["options"].get(name) or 0) > tensors:
                 raise ValueError(f"{name} {about['options'][name]}")
-        return _empty_model(about), described
+        return _empty_model(about, widest), described
     except (QkvError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise damaged_file(source, f"an invalid description: {error}") from error
 
 
-def _empty_model(about: Any) -> nn.Module:
-    """A model of this class and options, on the meta device."""
+def _empty_model(about: Any, widest: int) -> nn.Module:
+    """A model of this class and options, on the meta device; `widest` is the largest size of its tensors."""
     with torch.device("meta"):
-        return _MODELS[about["class"]](**{name: _from_json(value) for name, value in about["options"].items()})
+        options = {name: _from_json(value, widest) for name, value in about["options"].items()}
+        return _MODELS[about["class"]](**options)
 
 
-def _from_json(given: Any) -> Any:
+def _from_json(given: Any, widest: int) -> Any:
     """The inverse of `_to_json`, for options."""
     if not isinstance(given, dict):
         return given
-    kind, options = given["class"], {name: _from_json(value) for name, value in given["options"].items()}
+    kind, options = given["class"], {name: _from_json(value, widest) for name, value in given["options"].items()}
     if kind == "function":
         return _FUNCTIONS[options["name"]]
     if kind == "sink":
         sink = torch.empty(options["shape"])
         return nn.Parameter(sink) if options["learned"] else sink
-    if kind == "positive_random" and options["width"] * options["count"] > MAX_FEATURES << 4:
-        raise ValueError(f"{options['count']} random features of width {options['width']}")
+    if kind == "positive_random":
+        width, count = options["width"], options["count"]
+        # The directions are drawn again and made orthogonal: width² · count multiplications.
+        if width > widest or width * count > MAX_FEATURES << 4 or width**2 * max(width, count) > _MAX_DRAWING:
+            raise OptionError(complaint("map", f"{count} random features of width {width}", "fewer, of a head's width"))
     return {**_OPTION_CLASSES, **_FEATURE_MAPS}[kind](**options)
