@@ -33,9 +33,9 @@ from .errors import (
     ShapeError,
     complaint,
 )
-from .masks import Band, Causal, Dense, Extent, Mask, Padding, Segments, as_mask
+from .masks import Band, Causal, Dense, Extent, Mask, Padding, Segments, Window, as_mask
 from .masks.grid import Grid, TorchGrid, as_integer, describe, shape_of
-from .masks.joined import Joined
+from .masks.joined import And, Joined
 from .similarity import AnySimilarity, Argmax, Similarity, Softmax, as_similarity
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -64,9 +64,12 @@ class _CacheSizes(Protocol):
 
 
 class _Lengths(_CacheSizes, Protocol):
-    """A `KVCache`: also how many tokens each row holds."""
+    """A `KVCache`: also how many tokens each row holds, and how many a query attends to."""
 
     _lengths: np.ndarray
+
+    @property
+    def window(self) -> int | None: ...
 
 
 class AttentionInputs(NamedTuple):
@@ -531,6 +534,8 @@ def read_decode_inputs(
     extent = Extent(batch, heads, n, total)
     if mask is not None:
         mask = _resolve_positions(mask, extent, past, counts, left)
+        if cache.window is not None:
+            _check_reach(mask, extent, _positions(past, counts, left, n), cache.window)
     if bias is not None:
         bias = check_bias(bias, query, extent, chosen)
     if isinstance(sink, Tensor):
@@ -566,13 +571,18 @@ def check_query(query: Tensor, key: Tensor, cache: _CacheSizes) -> None:
 
 
 def keep_under_tracing(mask: Mask | None, n: int) -> Tensor | None:
-    """The mask in a traced program, where the cache's length is unknown: only tensors over all keys can be used."""
+    """The mask in a traced program, where the cache's length is unknown: only tensors over all keys can be used.
+
+    Returns (batch or 1, keys) if it is padding alone, otherwise four dimensions.
+    """
     checked = as_mask(mask)
     if checked is None:
         return None
     keep = None
     for part in checked.parts():
         tile = _part_under_tracing(part, n)
+        if tile is not None and keep is not None and tile.dim() != keep.dim():
+            tile, keep = (each[:, None, None] if each.dim() == 2 else each for each in (tile, keep))
         if tile is not None:
             keep = tile if keep is None else keep & tile
     return keep
@@ -588,7 +598,7 @@ def _part_under_tracing(part: Mask, n: int) -> Tensor | None:
     if isinstance(part, Padding) and part.lengths is None:
         name, values = part._given()
         if isinstance(values, Tensor):
-            rows = (values if values.dim() == 2 else values[None])[:, None, None]
+            rows = values if values.dim() == 2 else values[None]
             return rows if name == "keep" else ~rows
     reason = (
         f"under torch.compile the cache's length is not known, and {part!r} needs it; "
@@ -647,6 +657,46 @@ def _resolve_positions(mask: Mask, extent: Extent, past: np.ndarray, counts: np.
     return resolved
 
 
+def _check_reach(mask: Mask, extent: Extent, at: np.ndarray, window: int) -> None:
+    """Refuse a mask that allows keys which have left the cache's window: they are not stored.
+
+    `Causal`, `Padding` and `Segments` say which tokens exist, not how far a query reaches; the window bounds them.
+    Tensors are looked at. Any other mask must be joined by & to a `Window` that is no longer than the cache's.
+    """
+    parts = [part for part in mask.parts() if not _is_unbounded(part)]
+    if not parts or any((reach := _reach(part)) is not None and reach < window for part in parts):
+        return
+    reaching = next((part for part in parts if not isinstance(part, _RowMask)), None)
+    behind = int(at.max(initial=0)) - window + 1  # the keys before it are outside of the last query's window
+    if reaching is None and behind > 0:
+        rows = 0, extent.len_q
+        cells = mask._cells(_PositionedGrid(extent, rows, (0, behind), None, at))
+        distance = torch.from_numpy(at)[:, None, :, None] - torch.arange(behind)
+        reaching = parts[0] if bool((cells.cpu() & (distance >= window)).any()) else None
+    if reaching is not None:
+        hint = f"earlier keys are evicted; join & qkv.Window(left={window - 1}) to it, or use a cache without a window"
+        raise MaskError(complaint("mask", repr(reaching), f"one within the cache's window of {window} tokens", hint))
+
+
+def _is_unbounded(mask: Mask) -> bool:
+    if isinstance(mask, Joined):
+        return all(_is_unbounded(part) for part in mask.masks)
+    inner = mask.mask if isinstance(mask, _RowMask) else mask
+    return isinstance(inner, Causal | Padding | Segments)
+
+
+def _reach(mask: Mask) -> int | None:
+    """How many positions before its own a query attends to at most; None if that is not limited."""
+    if isinstance(mask, Window) and mask.left is not None:
+        return mask.left - (mask.offset or 0)
+    if isinstance(mask, Joined):
+        reaches = [_reach(part) for part in mask.masks]
+        if isinstance(mask, And):
+            return min((reach for reach in reaches if reach is not None), default=None)
+        return None if None in reaches else max(reach for reach in reaches if reach is not None)
+    return None
+
+
 def _select_rows(mask: Mask, extent: Extent, at: np.ndarray) -> Mask:
     if isinstance(mask, Joined):
         return type(mask)(*(_select_rows(part, extent, at) for part in mask.masks))
@@ -656,6 +706,8 @@ def _select_rows(mask: Mask, extent: Extent, at: np.ndarray) -> Mask:
     queries = (shape[-2] if len(shape) > 1 else 1) if isinstance(mask, Dense) else shape[-1]
     if queries != extent.len_k or (queries == 1 and isinstance(mask, Dense)):
         return _RowMask(mask, extent)
+    if extent.len_k == 0:  # nothing is stored, and nothing is added
+        return mask
     # One row for each position of the whole sequence: select those of the new queries.
     mask = mask.resolved(extent._replace(len_q=extent.len_k))
     places = torch.from_numpy(np.clip(at, 0, extent.len_k - 1))

@@ -190,6 +190,8 @@ def test_prefill_chunked_prefill_and_steps_give_the_same_bits(storage, dtype):
     )
     # Queries of other dtypes are widened first: two of the options are enough for them.
     for given, window in itertools.product(options if dtype is torch.float32 else options[1:3], (None, 70)):
+        if window is not None and "mask" in given:  # masks that reach behind the window are refused
+            given = {**given, "mask": given["mask"] & qkv.Window(left=window - 1, offset=0)}
         answers = [decode_in_chunks(new(storage, batch=2, window=window), tensors, c, **given) for c in CHUNKS]
         for chunks, answer in zip(CHUNKS, answers, strict=True):
             same_bits(answer, answers[0], f"{given}, window {window}, in chunks {chunks[:4]}…")
@@ -721,3 +723,23 @@ def test_a_similarity_that_is_none_is_refused_by_name() -> None:
     for wrong in ([1], {}, "softmax", qkv.Softmax):
         with pytest.raises(qkv.errors.OptionTypeError, match="similarity"):
             qkv.decode(one, one, one, qkv.KVCache(1, 2, 4), similarity=wrong)
+
+
+EMPTY = [
+    qkv.Dense(torch.ones(1, 1, 0, 0, dtype=torch.bool)),
+    qkv.Padding(keep=torch.ones(1, 0, dtype=torch.bool)),
+    qkv.Padding(lengths=[0]),
+    qkv.Segments(torch.zeros(1, 0, dtype=torch.int64)),
+]
+
+
+@pytest.mark.parametrize("mask", EMPTY, ids=repr)
+@pytest.mark.parametrize(("n", "lengths"), [(0, None), (1, [0]), (3, [0])])
+def test_an_empty_mask_on_an_empty_cache(mask, n, lengths):
+    cache, new = qkv.KVCache(1, 1, 4), torch.ones(1, 1, n, 4)
+    assert not qkv.decode(new, new, new, cache, mask=mask, lengths=lengths).any()
+    assert cache.length == 0
+    if isinstance(mask, qkv.Dense):
+        one = torch.ones(1, 1, 1, 4)
+        with pytest.raises(errors.MaskError):
+            qkv.decode(one, one, one, cache, mask=mask)

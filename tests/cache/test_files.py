@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import qkv
 from qkv import errors
@@ -224,3 +224,21 @@ def test_more_rows_than_lengths_take_no_memory(tmp_path):
     path.write_bytes((size + 17).to_bytes(8, "little") + path.read_bytes()[8:])
     with pytest.raises(OptionError, match="another number of lengths"):
         qkv.LinearState.load(path, ELU)
+
+
+def test_escape_characters_of_a_file_are_not_repeated_in_a_message(tmp_path):
+    red = "\x1b[31m\r\x9b"
+    path = tmp_path / f"name{red[:5]}"
+    qkv.KVCache(1, 1, 4).save(path)
+    tensors = load_file(path)
+    good = {"format": "qkv.KVCache", "version": "1", "dtype": "float32", "capacity": "", "window": ""}
+    state = {"format": "qkv.LinearState", "version": "1", "similarity": red}
+    for about, names in [({**good, name: red}, {}) for name in good] + [(good, {red: torch.ones(1)}), (state, {})]:
+        save_file(tensors | names, path, about)
+        with pytest.raises(OptionError) as refused:
+            qkv.LinearState.load(path, ELU) if about is state else qkv.KVCache.load(path)
+        assert str(refused.value).isprintable()
+    path.write_bytes((len(red) + 2).to_bytes(8, "little") + f'"{red}"'.encode())
+    with pytest.raises(OptionError) as refused:
+        qkv.KVCache.load(path)
+    assert str(refused.value).isprintable()

@@ -5,9 +5,11 @@ from math import inf, nan
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import qkv
 from qkv import errors
+from qkv.errors import MaskError
 from tests.helpers.decode_cases import tokens
 from tests.helpers.decode_reference import (
     PAGE,
@@ -88,7 +90,7 @@ def test_it_is_the_mask_window_over_everything(storage):
 
 
 def test_window_and_mask_both_count():
-    for left, window in ((3, 20), (20, 3), (30, 70)):
+    for left, window in ((3, 20), (2, 3), (30, 70)):
         cache, plain = both(window)
         for seed, n in enumerate((70, 1, 5, 90, 1)):
             fresh = sequence(n, seed)
@@ -101,7 +103,7 @@ def test_tensors_of_masks_and_biases_have_the_whole_sequence_as_their_key_axis()
     steps(cache, plain, (100, 70))
     fresh = sequence(3, 9)
     keep, bias = numbers((2, 1, 3, 173), seed=1) > -0.5, numbers((6, 1, 173), seed=2)
-    found = qkv.decode(*fresh, cache, mask=qkv.Dense(keep), bias=bias)
+    found = qkv.decode(*fresh, cache, mask=qkv.Dense(keep) & qkv.Window(left=29), bias=bias)
     plain.decode(*fresh, keep=lambda b, h, i, p, j: keep[b, 0, i, j], bias=bias).check(found)
     ends = torch.tensor([160, 176])
     fresh = sequence(3, 10)
@@ -239,3 +241,78 @@ def test_reorder_and_reset_of_a_ring():
     plain.reset()
     steps(cache, plain, (5, 70), seed=3)
     holds(cache, plain)
+
+
+SINKS = torch.zeros(1, 101, dtype=torch.bool)
+SINKS[:, :4] = SINKS[:, -64:] = True
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        qkv.Window(left=63) | qkv.Padding(keep=SINKS),
+        qkv.Window(left=64),
+        qkv.Causal() & qkv.Window(left=100),
+        qkv.Dense(SINKS),
+        qkv.Predicate(lambda b, h, i, j: j < 4),
+        qkv.Predicate(lambda b, h, i, j: j % 2 == 0) & qkv.Padding(keep=SINKS),
+    ],
+    ids=repr,
+)
+def test_a_mask_that_reaches_behind_the_window_is_refused(mask):
+    cache = qkv.KVCache(1, 1, 4, window=64)
+    x = numbers((1, 1, 100, 4), seed=0)
+    cache.append(x, x)
+    new = numbers((1, 1, 1, 4), seed=1)
+    with pytest.raises(MaskError, match=r"window of 64 tokens.*Window\(left=63\)"):
+        qkv.decode(new, new, new, cache, mask=mask)
+    assert cache.length == 100
+    both_say = qkv.decode(new, new, new, cache.fork(), mask=mask & qkv.Window(left=63))
+    whole = qkv.KVCache(1, 1, 4)
+    whole.append(x, x)
+    found = qkv.decode(new, new, new, whole, mask=mask & qkv.Window(left=63))
+    torch.testing.assert_close(both_say, found, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [qkv.Window(left=63), qkv.Causal(), qkv.Padding(keep=SINKS), qkv.Dense(SINKS & (torch.arange(101) > 36)), None],
+    ids=repr,
+)
+def test_a_mask_within_the_window_or_without_distances_is_taken(mask):
+    cache = qkv.KVCache(1, 1, 4, window=64)
+    x = numbers((1, 1, 100, 4), seed=0)
+    cache.append(x, x)
+    new = numbers((1, 1, 1, 4), seed=1)
+    assert qkv.decode(new, new, new, cache, mask=mask).shape == (1, 1, 1, 4)
+
+
+def far_along(path, batch, rows):
+    """A ring of 70 tokens, and the same from a crafted file that claims 2^48 more in some rows."""
+    cache = qkv.KVCache(batch, 1, 4, window=3)
+    x = numbers((batch, 1, 70, 4), seed=0)
+    cache.append(x, x)
+    cache.save(path)
+    tensors = load_file(path)
+    for name in ("starts", "lengths"):
+        tensors[name][rows] += 2**48 - 192
+    about = {"format": "qkv.KVCache", "version": "1", "dtype": "float32", "capacity": "", "window": "3"}
+    save_file(tensors, path, about)
+    return cache, qkv.KVCache.load(path)
+
+
+def test_tensors_and_masks_of_a_ring_cost_its_window_and_not_its_length(tmp_path):
+    """Whatever has a cell for each of 2^48 tokens would need petabytes."""
+    cache, far = far_along(tmp_path / "ring", 1, [0])
+    assert far.length == 2**48 - 192 + 70
+    for found, wanted in zip(far.tensors(), cache.tensors(), strict=True):
+        same_bits(found, wanted)
+    new = numbers((1, 1, 2, 4), seed=1)
+    mask = qkv.Predicate(lambda b, h, i, j: (i + j) % 2 == 0) & qkv.Window(left=2)
+    same_bits(qkv.decode(new, new, new, far, mask=mask), qkv.decode(new, new, new, cache, mask=mask))
+
+
+def test_rows_of_a_ring_that_are_far_apart_end_in_a_memory_error(tmp_path):
+    _, far = far_along(tmp_path / "ring", 2, [0])
+    with pytest.raises(MemoryError, match="no memory for a tensor"):
+        far.tensors()

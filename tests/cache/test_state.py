@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from copy import deepcopy
 from functools import cache
 from math import inf, nan
 from pathlib import Path
@@ -225,6 +226,18 @@ def test_the_similarity_is_the_states_own() -> None:
         with pytest.raises(errors.QkvError):
             qkv.decode(*step, state, similarity=other)
         assert state.length == 0
+
+
+def test_a_deepcopied_and_retrained_map_is_refused() -> None:
+    own = qkv.FeatureMap(torch.nn.Linear(WIDTH, 6))
+    state, step = new(own), draw(2)
+    with torch.no_grad():
+        found = qkv.decode(*step, state.fork(), similarity=own)
+        copied = deepcopy(own)
+        copied.map.weight += 1.0
+        with pytest.raises(errors.OptionError, match="the state's own map"):
+            qkv.decode(*step, state, similarity=copied)
+        same_bits(qkv.decode(*step, state, similarity=own), found)
 
 
 @pytest.mark.parametrize("past", [0, 3, 300])

@@ -105,6 +105,8 @@ class Caches(RuleBasedStateMachine):
             mask = "none"
         scene = Scene(plain.batch, self.heads[0], n, total, seed)
         built, keep = make_mask(mask, scene) if n and total else (None, None)
+        if built is not None and plain.window is not None:  # masks that reach behind the window are refused
+            built = built & qkv.Window(left=plain.window - 1, offset=0)
         kind = make_similarity(similarity, self.heads[0], self.dtype)
         added = None
         if bias is not None and n and total and similarity != "argmax":

@@ -212,6 +212,8 @@ def check_decode(
     total = past + (n if lengths is None else max(lengths))
     scene = Scene(batch, heads[0], n, total, seed)
     built, keep = make_mask(mask, scene)
+    if built is not None and window is not None:  # masks that reach behind the window are refused
+        built = built & qkv.Window(left=window - 1, offset=0)
     kind = make_similarity(similarity, heads[0], dtype)
     added = None if bias is None else make_bias(bias, scene, dtype)
     query, key, value = tokens(n, seed=2 * seed + 1, **shape)

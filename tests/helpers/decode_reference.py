@@ -315,8 +315,10 @@ def holds(cache: Any, plain: Plain) -> None:
     assert cache.length == plain.length
     assert cache.batch == plain.batch
     dtype = cache.dtype if cache.dtype in (torch.float16, torch.bfloat16) else torch.float32
-    for found, wanted in zip(cache.tensors(), plain.tensors(), strict=True):
-        assert found.dtype is dtype
+    for stored, wanted in zip(cache.tensors(), plain.tensors(), strict=True):
+        assert stored.dtype is dtype
+        assert stored.shape[2] == plain.length - cache.start
+        found = torch.nn.functional.pad(stored, (0, 0, cache.start, 0))
         assert found.shape == wanted.shape
         for b, length in enumerate(plain.lengths):
             first = 0 if cache.window is None else max(0, length - cache.window + 1)

@@ -37,14 +37,14 @@ from ..inputs import (
     read_decode_inputs,
     read_inputs,
 )
-from ..masks import Causal, Dense, Mask, Window
+from ..masks import Causal, Dense, Mask, Padding, Window
 from ..ops import library
 from ..ops.kernels import DTYPE_CODE, NO_STRIDES, NativeStep, cache_attend
 from ..ops.loader import limit_threads_after_fork
 from ..shapes import Float
 from ..similarity import AnySimilarity, Argmax, Softmax, as_similarity
 from .kv import KVCache, check_cache
-from .pages import PAGE, from_storage
+from .pages import PAGE, allocate, from_storage
 from .state import LinearState
 
 _RIGHT = "right"
@@ -198,8 +198,8 @@ def _decode_state(
     if is_compiling():
         reason = "torch.compile cannot trace a LinearState"
         raise BackendRefused(complaint("cache", "a LinearState in a compiled program", "a KVCache", reason), (reason,))
-    if similarity is not None and as_similarity(similarity).signature != state.similarity.signature:
-        wanted = f"{state.similarity!r}, the state's similarity, or None"
+    if similarity is not None and not state.has_similarity(as_similarity(similarity)):
+        wanted = f"{state.similarity!r} with the state's own map, or None"
         raise OptionError(complaint("similarity", repr(similarity), wanted, "the sums contain its features"))
     with state._lock:
         check_plain_tensor("query", query)
@@ -304,7 +304,7 @@ def _decode_from_graph(
         # Only the given handle is written: it may be a copy of the cache's own handle.
         own, before = cache.handle, cache.handle.clone()
         cache._rewind(library.requested_lengths(handle, cache._lengths))
-        mask = None if keep is None else Dense(keep)
+        mask = None if keep is None else Padding(keep=keep) if keep.dim() == 2 else Dense(keep)
         out = decode(
             query, key, value, cache, similarity=similarity, mask=mask, bias=bias, lengths=lengths,
             padding="left" if left else _RIGHT,
@@ -463,26 +463,22 @@ def make_plan(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | No
 
 def empty_output(step: DecodeInputs, cache: KVCache) -> Tensor:
     """An uninitialized tensor for the output."""
-    shape = (*step.query.shape[:3], cache.value_width)
-    try:
-        return step.query.new_empty(shape)
-    except RuntimeError as error:  # torch's allocator raises RuntimeError
-        raise MemoryError(
-            f"decode: no memory for an output of {math.prod(shape) * step.query.itemsize} bytes"
-        ) from error
+    return allocate((*step.query.shape[:3], cache.value_width), step.query.dtype, step.query.device)
 
 
 def attend_native(step: DecodeInputs, cache: KVCache, plan: Plan, out: Tensor) -> None:
     """Run the native kernel over all queries, or over blocks of queries if the mask has to be materialized."""
-    n, band = step.extent.len_q, step.band
+    n, band, start = step.extent.len_q, step.band, int(cache._table.first.min()) * PAGE
     limits: tuple[Any, ...] = (None, None, None, None)
     if band is not None:
         limits = _clamp_rows(band.starts), _clamp_rows(band.stops), _clamp(band.lower), _clamp(band.upper)
-    bias = None if step.bias is None else step.bias.to(torch.float32).resolve_neg()
-    for i0, i1 in [(0, n)] if band is not None else _query_blocks(step, (0, n)):
-        keep = None if band is not None else step.keep((i0, i1), (0, step.extent.len_k))
+    bias = step.bias
+    if bias is not None:
+        bias = (bias if bias.shape[3] == 1 else bias[..., start:]).to(torch.float32).resolve_neg()
+    for i0, i1 in [(0, n)] if band is not None else _query_blocks(step, (0, n), start):
+        keep = None if band is not None else step.keep((i0, i1), (start, step.extent.len_k))
         part = bias if bias is None or bias.shape[2] == 1 else bias[:, :, i0:i1]
-        _attend_block(step, cache, plan, out, (i0, i1), limits, keep, part)
+        _attend_block(step, cache, plan, out, (i0, i1), start, limits, keep, part)
 
 
 def _attend_block(
@@ -491,10 +487,12 @@ def _attend_block(
     plan: Plan,
     out: Tensor,
     rows: tuple[int, int],
+    start: int,
     limits: tuple[Any, ...],
     keep: Tensor | None,
     bias: Tensor | None,
 ) -> None:
+    """Attend from the queries `rows`; keep and bias have the keys from position `start` on."""
     assert cache_attend is not None
     i0, i1 = rows
     n = step.extent.len_q
@@ -505,7 +503,7 @@ def _attend_block(
     stop = np.full_like(step.past, n) if step.counts is None else skipped + step.counts
     counts = np.clip(np.minimum(stop, i1) - np.maximum(skipped, i0), 0, None)
     positions = step.past + np.maximum(i0 - skipped, 0)
-    scores = (*query.shape[:3], step.extent.len_k)
+    scores = (*query.shape[:3], step.extent.len_k - start)
     keep = None if keep is None else keep.expand(scores)
     bias = None if bias is None else bias.expand(scores)
     starts, stops, lower, upper = limits
@@ -527,10 +525,8 @@ def _attend_block(
         0 if stops is None else stops.ctypes.data,
         lower,
         upper,
-        0 if keep is None else keep.data_ptr(),
-        NO_STRIDES if keep is None else keep.stride(),
-        0 if bias is None else bias.data_ptr(),
-        NO_STRIDES if bias is None else bias.stride(),
+        *_addressed(keep, start),
+        *_addressed(bias, start),
         plan.scale,
         plan.softcap,
         plan.sink_at,
@@ -541,6 +537,13 @@ def _attend_block(
         answer.copy_(target)
 
 
+def _addressed(tensor: Tensor | None, start: int) -> tuple[int, tuple[int, ...]]:
+    """The address that position 0 would have, of a tensor whose last axis begins at position `start`, and strides."""
+    if tensor is None:
+        return 0, NO_STRIDES
+    return (tensor.data_ptr() - start * tensor.stride(3) * tensor.itemsize) % 2**64, tensor.stride()
+
+
 def _clamp(limit: int | None) -> int | None:
     return None if limit is None else max(-_UNLIMITED, min(_UNLIMITED, limit))
 
@@ -549,14 +552,15 @@ def _clamp_rows(limits: tuple[int, ...] | None) -> np.ndarray | None:
     return None if limits is None else np.array([_clamp(limit) for limit in limits], dtype=np.int64)
 
 
-def _query_blocks(step: DecodeInputs, rows: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Blocks of queries whose mask has at most MAX_MASK_CELLS cells."""
+def _query_blocks(step: DecodeInputs, rows: tuple[int, int], start: int) -> Iterator[tuple[int, int]]:
+    """Blocks of queries whose mask, from key `start` on, has at most MAX_MASK_CELLS cells."""
     i0, i1 = rows
     extent = step.extent
-    cells = extent.batch * extent.heads * extent.len_k
+    keys = extent.len_k - start
+    cells = extent.batch * extent.heads * keys
     if (i1 - i0) * cells > MAX_MASK_CELLS:
         # Most masks broadcast over heads or batch rows: measure the mask of one query.
-        cells = max(extent.len_k, step.keep((i0, i0 + 1), (0, extent.len_k)).numel())
+        cells = max(keys, step.keep((i0, i0 + 1), (start, extent.len_k)).numel())
     height = max(1, MAX_MASK_CELLS // cells)
     for start in range(i0, i1, height):
         yield start, min(i1, start + height)
@@ -576,7 +580,7 @@ def attend_gathered(step: DecodeInputs, cache: KVCache, out: Tensor) -> None:
             start, stop = int(cache._table.first[rows.start]) * PAGE, past + i1 - i0
             pairs = [from_storage(cache._read(row, start, stop)) for row in range(rows.start, rows.stop)]
             key, value = (torch.stack(tensors).to(device, dtype) for tensors in zip(*pairs, strict=True))
-            for j0, j1 in _query_blocks(step, (i0, i1)) if cells else [(i0, i1)]:
+            for j0, j1 in _query_blocks(step, (i0, i1), start) if cells else [(i0, i1)]:
                 offset = past - start + j0 - i0
                 mask = Causal(offset=offset + min(1, upper) - 1)
                 if window is not None:

@@ -259,7 +259,16 @@ def sync_to_disk(path: Path) -> None:
 
 def damaged_file(path: Path, what: str) -> OptionError:
     hint = "the file is damaged, or another program wrote it"
-    return OptionError(complaint("path", f"{path.name} with {what}", "a file written by save", hint))
+    return OptionError(complaint("path", printable(f"{path.name} with {what}"), "a file written by save", hint))
+
+
+def printable(text: str) -> str:
+    r"""Text from a file for a message: control characters, which a terminal obeys, are written as escapes.
+
+    >>> printable("red \x1b[31m")
+    'red \\x1b[31m'
+    """
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def save_state(state: LinearState, path: str | os.PathLike[str]) -> None:
@@ -299,7 +308,8 @@ def load_state(kind: type[LinearState], path: str | os.PathLike[str], similarity
             if about.get("format") != _STATE_FORMAT or about.get("version") != _STATE_VERSION:
                 raise damaged_file(source, f"format {about.get('format')!r}, version {about.get('version')!r}")
             if about.get("similarity") != repr(similarity):
-                raise OptionError(complaint("similarity", repr(similarity), f"{about.get('similarity')}, as saved"))
+                saved = printable(str(about.get("similarity")))
+                raise OptionError(complaint("similarity", repr(similarity), f"{saved}, as saved"))
             sizes = [_read_size(source, about, name) for name in ("batch", "heads", "width", "value_width")]
             # A state allocates memory per row: check that the file has as many rows.
             if "lengths" not in file.keys() or tuple(file.get_slice("lengths").get_shape()) != (sizes[0],):  # noqa: SIM118

@@ -22,6 +22,7 @@ from .pages import (
     PageTable,
     StoredTokens,
     address_of,
+    allocate,
     from_storage,
     page_layout,
     pages_for,
@@ -262,20 +263,27 @@ class KVCache:
             self._dtype_device = self._plan = None
             self._return_pages(unused)
 
-    def tensors(self) -> tuple[Float[Tensor, "b h length d"], Float[Tensor, "b h length dv"]]:
+    @property
+    def start(self) -> int:
+        """Position of the first token that a row still stores; 0 without a window."""
+        first = self._table.first[self._lengths > 0]
+        return int(first.min()) * PAGE if len(first) else 0
+
+    def tensors(self) -> tuple[Float[Tensor, "b h tokens d"], Float[Tensor, "b h tokens dv"]]:
         """Return a copy of keys and values as tensors, zero where a row stores no token.
 
-        Their dtype is float16 or bfloat16 for caches of that dtype, and float32 otherwise.
+        They hold the positions `start` to `length` − 1: all of them without a window. Their dtype is float16 or
+        bfloat16 for caches of that dtype, and float32 otherwise.
         """
         with self._pool.lock:
+            first = self.start
+            shape = self.batch, self.heads, self.length - first
             dtype = torch.float32 if self.dtype is torch.int8 else self.dtype
-            shape = self.batch, self.heads, self.length
-            key = torch.zeros(*shape, self.width, dtype=dtype, device="cpu")
-            value = torch.zeros(*shape, self.value_width, dtype=dtype, device="cpu")
+            key, value = (allocate((*shape, width), dtype).zero_() for width in (self.width, self.value_width))
             for row in range(self.batch):
-                start, (row_key, row_value) = self._row_tensors(row)
-                stop = int(self._lengths[row])
-                key[row, :, start:stop], value[row, :, start:stop] = row_key, row_value
+                start, tensors = self._row_tensors(row)
+                new = slice(start - first, int(self._lengths[row]) - first)
+                key[row, :, new], value[row, :, new] = tensors
             return key, value
 
     def save(self, path: str | os.PathLike[str]) -> None:

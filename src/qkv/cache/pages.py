@@ -14,6 +14,7 @@ The native kernels read and write the same bytes; this module does it with torch
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import threading
 import weakref
@@ -340,6 +341,15 @@ def _allocate_chunk(pages: int, page_bytes: int, huge: bool) -> tuple[int, Tenso
     if align == _HUGE_PAGE:
         advise_huge_pages(block.data_ptr() + skip, padded)
     return block.data_ptr() + skip, block[skip : skip + size].view(pages, page_bytes)
+
+
+def allocate(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
+    """An uninitialized tensor; MemoryError if there is no memory, for which torch raises RuntimeError."""
+    try:
+        return torch.empty(shape, dtype=dtype, device=device)
+    except (RuntimeError, MemoryError) as error:
+        size = math.prod(shape) * dtype.itemsize
+        raise MemoryError(f"no memory for a tensor {shape}, {size} bytes ({readable_bytes(size)})") from error
 
 
 def address_of(array: np.ndarray) -> int:

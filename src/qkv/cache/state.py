@@ -134,6 +134,11 @@ class LinearState:
     def similarity(self) -> AnySimilarity:
         return self._similarity
 
+    def has_similarity(self, other: AnySimilarity) -> bool:
+        """Whether `other` has the same parameters and the same map; a copy of a map may have been trained."""
+        same_map = getattr(other, "map", None) is getattr(self._similarity, "map", None)
+        return same_map and other.signature == self._similarity.signature
+
     @property
     def batch(self) -> int:
         return len(self._contents.lengths)

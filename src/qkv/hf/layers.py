@@ -380,7 +380,9 @@ def _call_masks(layer: PagedLayer, call: LayerCall, total: int) -> CallMasks:
             call.module, f"its cache has a window of {cache.window} tokens, and its mask needs earlier ones"
         )
     windows = [
-        Window(left, right) for left, right in rules.windows if left + 1 != cache.window or right not in (None, 0)
+        Window(left, right)
+        for left, right in rules.windows
+        if rules.others or left + 1 != cache.window or right not in (None, 0)
     ]
     columns = bool(rules.others) or call.bias is not None
     return CallMasks([*windows, *rules.others], call.bias, rules.causal, bool(rules.windows), columns)
@@ -497,7 +499,7 @@ def _compute_weights(
         cells = cells.tril(total - n)
     weights = call.query.new_zeros(*call.query.shape[:3], total)
     for row in range(cache.batch):
-        columns = stored_all[row].nonzero()[:, 0]
+        columns = stored_all[row].nonzero()[cache.start :, 0]  # of the tokens that are in `keys`
         count = len(columns)
         if not count:
             continue
