@@ -175,12 +175,20 @@ def _of_chat(report: GradeReport, below: int = 2) -> Iterator[d.Block]:
 def _of_turn(report: GradeReport, turn: Turn) -> Iterator[d.Margin]:
     """The passages of a turn, and next to each the verdicts on what it claims."""
     judged = [(row, each) for row in report.rows for each in row.claims if each.claim.turn == turn.index]
-    heading = list(_of_whole_turn(report, turn))
+    said = list(_of_whole_turn(report, turn))
+    waiting: list[tuple[d.Block, ...]] = []
     for (start, stop), blocks in passages(turn.text, [each.claim.span[1] for _, each in judged]):
-        verdicts = [_verdict(row, each) for row, each in judged
-                    if start < max(each.claim.span[1], each.claim.span[0] + 1) <= stop]  # fmt: skip
-        yield d.Margin(blocks, tuple(dict.fromkeys([*heading, *verdicts])))
-        heading = []
+        waiting.append(blocks)
+        said += [_verdict(row, each) for row, each in judged
+                 if start < max(each.claim.span[1], each.claim.span[0] + 1) <= stop]  # fmt: skip
+        if said:
+            # A note is higher than the line that it is about: it may begin next to what stands before that.
+            for group, notes_of in ((waiting[:-3], []), (waiting[-3:], said)):
+                if group:
+                    yield d.Margin(tuple(block for each in group for block in each), tuple(dict.fromkeys(notes_of)))
+            said, waiting = [], []
+    if waiting:
+        yield d.Margin(tuple(block for each in waiting for block in each))
 
 
 def _verdict(row: Row, judged: Judged) -> tuple[d.Text, ...]:

@@ -216,7 +216,7 @@ def _block(block: d.Block) -> str:
             return f'#aside("{_EDGES[kind]}")[#strong[{inline(title)}]\n\n{_blocks(inside)}\n]'
         case d.Margin(blocks=inside, notes=notes):
             said = "".join(f"#par[{inline(note)}]\n" for note in notes)
-            return f"#grid(columns: (1fr, 5cm), gutter: 14pt, [{_blocks(inside)}], [#notes[{said}]])"
+            return f"#grid(columns: (1fr, 5cm), gutter: 14pt, [{_blocks(inside)}], align(bottom)[#notes[{said}]])"
         case d.PageBreak():
             return "#pagebreak(weak: true)"
         case d.BlankLines(lines=lines):
