@@ -8,31 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
 from ..errors import OptionError, complaint
 from ..exercises.findings import Finding
-from ..exercises.record import Exercise
+from ..exercises.record import Exercise, plain_label
 from .chat import Chat
-from .claims import Anchor, AnswerClaim, Stance
-from .support import Admission, located
+from .claims import AnswerClaim
+from .support import Admission, at_quote
 
 SCHEMA_VERSION = 1
-LARGEST = 16 * 1024 * 1024  # bytes of a recording
-
-
-class _Recorded(BaseModel):
-    """A line of a recording: as `AnswerClaim`, without the quote; the claim is null where it is the quote itself."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    question: str
-    part: str
-    turn: int = Field(ge=0)
-    span: tuple[int, int]
-    claim: str | None
-    stance: Stance = "asserted"
-    anchor: Anchor = "none"
 
 
 class ReplayReader:
@@ -59,36 +42,33 @@ class ReplayReader:
 
     def _claims(self, chat: Chat) -> Iterable[AnswerClaim]:
         path = self._file(chat)
-        header, *lines = _lines(path)
-        if header.get("schema_version") != SCHEMA_VERSION:
-            given = repr(header.get("schema_version"))
-            raise OptionError(complaint(f"schema_version of {path.name}", given, str(SCHEMA_VERSION)))
-        if header.get("chat") != fingerprint(chat):
-            hint = "record the claims again: the chat, or how it is divided into turns, has changed"
-            raise OptionError(complaint("recording", f"{path.name} of another chat", f"one of {chat.name!r}", hint))
-        for number, line in enumerate(lines, 2):
-            where = f"line {number} of {path.name}"
+        header, *rows = _lines(path)
+        if (header.get("schema_version"), header.get("chat")) != (SCHEMA_VERSION, fingerprint(chat)):
+            hint = "record it again: the chat, or how it is divided into turns, is not the one that was recorded"
+            given = f"{path.name} of another chat or of schema {header.get('schema_version')!r}"
+            wanted = f"one of {chat.name!r} and of schema {SCHEMA_VERSION}"
+            raise OptionError(complaint("recording", given, wanted, hint))
+        for number, row in enumerate(rows, 2):
             try:
-                row = _Recorded.model_validate(line)
-            except ValidationError as error:
-                first = error.errors()[0]
-                place = ".".join(map(str, first["loc"]))
-                raise OptionError(complaint(where, f"{place}: {first.get('input')!r}", first["msg"])) from None
-            text = chat.turns[row.turn].text if row.turn < len(chat.turns) else ""
-            if not 0 <= row.span[0] < row.span[1] <= len(text):
-                given = f"span {list(row.span)} of turn {row.turn}"
-                raise OptionError(complaint(where, given, f"a span within a turn, of which {len(chat.turns)} exist"))
-            quote = text[slice(*row.span)]
-            said = quote if row.claim is None else row.claim
-            yield AnswerClaim.model_validate(row.model_dump() | {"claim": said, "quote": quote})
+                start, stop = row["span"]
+                quote = chat.turns[row["turn"]].text[start:stop]
+                said = quote if row["claim"] is None else row["claim"]
+                claim = AnswerClaim.model_validate({**row, "claim": said, "quote": quote})
+                if start < 0 or not quote or len(quote) != stop - start:
+                    raise ValueError("a span beyond the turn")
+            except (LookupError, TypeError, ValueError) as error:
+                given = f"{row!r} ({type(error).__name__}: {str(error).splitlines()[0]})"
+                wanted = "question, part, turn, span within the turn, claim, stance and anchor"
+                raise OptionError(complaint(f"line {number} of {path.name}", given, wanted)) from None
+            yield claim
 
     def _file(self, chat: Chat) -> Path:
-        names = [f"{chat.name}.jsonl", f"{Path(chat.name).stem}.jsonl"] if self.path.is_dir() else [""]
-        for name in names:
-            if (self.path / name).is_file():
-                return self.path / name
-        looked = f"no file {' or '.join(filter(None, names)) or self.path.name!r}"
-        raise OptionError(complaint("recording", looked, f"a recording of {chat.name!r}"))
+        names = (f"{chat.name}.jsonl", f"{Path(chat.name).stem}.jsonl") if self.path.is_dir() else ("",)
+        found = next((self.path / name for name in names if (self.path / name).is_file()), None)
+        if found is None:
+            looked = f"no file {names[0] or self.path.name}"
+            raise OptionError(complaint("recording", looked, f"a recording of {chat.name!r}"))
+        return found
 
 
 def fingerprint(chat: Chat) -> str:
@@ -125,30 +105,22 @@ def from_quotes(chat: Chat, exercises: Mapping[str, Exercise], rows: Sequence[Ma
     Raises:
         OptionError: A row whose turn, question, part or quote does not exist; the message has its number.
     """
-    admission = Admission(exercises)
+    places = Admission(exercises).places
     found: list[AnswerClaim] = []
     for number, row in enumerate(rows, 1):
-        place = admission.place(str(row["question"]), str(row["part"]))
-        if place is None:
-            given = f"question {row['question']!r}, part {row['part']!r}"
-            raise OptionError(complaint(f"row {number}", given, "a part of a question that was given"))
-        text = chat.turns[row["turn"]].text if 0 <= row["turn"] < len(chat.turns) else ""
-        taken = [each.span for each in found if each.turn == row["turn"] and each.part == place.part]
-        if (span := located(row["quote"], text, taken)) is None:
+        if (row["question"], plain_label(row["part"])) not in places or not 0 <= row["turn"] < len(chat.turns):
+            given = f"question {row['question']!r}, part {row['part']!r}, turn {row['turn']}"
+            raise OptionError(complaint(f"row {number}", given, "a part of a question and a turn that exist"))
+        if (claim := at_quote(row, chat.turns[row["turn"]], found)) is None:
             given = f"the quote {row['quote']!r}"
             raise OptionError(complaint(f"row {number}", given, f"a piece of turn {row['turn']}, to the letter"))
-        quote = text[slice(*span)]
-        said = quote if row.get("claim") is None else row["claim"]
-        fixed = {"question": place.question, "part": place.part, "claim": said, "quote": quote, "span": span}
-        found.append(AnswerClaim.model_validate({**row, **fixed}))
+        found.append(claim)
     return found
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     """The objects of a file of JSON Lines, at least one."""
     try:
-        if path.stat().st_size > LARGEST:
-            raise ValueError(f"more than {LARGEST:,} bytes")
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, ValueError, RecursionError) as error:
         raise OptionError(complaint("recording", f"{path.name} ({error})", "JSON Lines")) from None

@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
+from typing import Any
 
 from ..errors import MathsError, Unreadable
 from ..exercises.findings import Finding
-from ..exercises.forms.choices import chosen_labels
-from ..exercises.forms.statement import split_outside, squeezed, stated
+from ..exercises.forms.statement import split_outside, stated
 from ..exercises.record import Exercise, plain_label
-from ..maths import parse
+from ..maths import compare, parse
 from ..render.escapes import GREEK
+from .chat import Turn
 from .claims import AnswerClaim
 from .questions import Place, Questions, phrases
 
@@ -26,15 +27,6 @@ _RAISED = str.maketrans({sign: f"^{plain}" for sign, plain in zip("⁰¹²³⁴�
 _GAP = "¶"  # between glyphs that do not belong to one formula
 _STARS = r"(?<=[\w)\]])\*\*(?=[\w(-])"  # a power in code; other stars are bold print
 _MARKED = re.compile(rf"[\^\\⁰¹²³⁴⁵⁶⁷⁸⁹ⁿᵀ⊤]|{_STARS}")  # exponents are written as such
-_SIGNS = [(re.compile(signs), plain) for signs, plain in (
-    (r"\\\\|\\(?:begin|end)\s*\{\w+\}|&", f" {_GAP} "), (r"\\[,;:!]", " "),
-    (r"\\(?:top|intercal)(?![A-Za-z])", "T"), (rf"\^\s*\{{?\s*\^|{_STARS}", "^"), (r"(?<=\^[-\d])\^", ""),
-    (r"\\[dt]?frac(?![A-Za-z])|\\over(?![A-Za-z])|÷|⁄", "/"), (r"\\?(?<![A-Za-z])sqrt(?![A-Za-z])", "√"),
-    (r"\\leq?(?![A-Za-z])|<=", "≤"), (r"\\geq?(?![A-Za-z])|>=", "≥"), (r"\\(?:approx|sim)(?![A-Za-z])|~", "≈"),
-    (r"\\\||\\[lr]?Vert(?![A-Za-z])|\|\||∥", "‖"), (r"\\cdot(?![A-Za-z])|\\times(?![A-Za-z])|[·×⋅∙*]", " "),
-    (r"\\?(?<![A-Za-z])sum(?![A-Za-z])|Σ", "∑"), (r"[−–—]", "-"), (r"(?<=\d)\{?,\}?(?=\d{3}(?!\d))", ""),
-    (r"\\(?:left|right|[bB]igg?[lr]?|math[a-z]+|text[a-z]*|operatorname|boldsymbol|bm|boxed)(?![A-Za-z])", " "),
-    (r"\\(?=[A-Za-z])", " "), (r"\{\s*(\w+)\s*\}", r" \1 "))]  # fmt: skip
 _GREEK = re.compile(rf"(?<![A-Za-z])(?:var)?({'|'.join(GREEK)})(?![A-Za-z])")
 _GLYPH = re.compile(
     r"\^[\s({]*(?P<power>-?\s*(?:\d+(?:\.\d+)?|\w|√|∑))|(?P<other>\d+(?:\.\d+)?|[^\W\d_]+|[√/+∑∏‖≈≤≥<>!∞%-])"
@@ -52,8 +44,8 @@ def glyphs(text: str) -> list[str]:
     for sign, said in phrases()["spoken"].items():
         text = re.sub(said, sign, text, flags=re.IGNORECASE)
     text = unicodedata.normalize("NFKC", text.translate(_RAISED))
-    for pattern, plain in _SIGNS:
-        text = pattern.sub(plain, text)
+    for written, sign in phrases()["written"]:
+        text = re.sub(written, sign, text)
     text = _GREEK.sub(lambda name: GREEK[name[1]], text)
     found: list[str] = []
     for glyph in _GLYPH.finditer(text):
@@ -110,17 +102,12 @@ def _omits(wanted: list[str], said: list[str]) -> bool:
 
 
 def readable(claim: str, place: Place) -> bool:
-    """Whether a claim is mathematics; what has names without a known type is left to the judge, who knows the types."""
-    if place.kind not in ("formula", "class"):
-        return True
-    formula = stated(claim)
+    """Whether a claim is mathematics; types that the question does not declare are left to the judge."""
     try:
-        parse(split_outside(str(formula), "=")[-1], getattr(place.exercise, "symbols", {}))
-    except Unreadable as error:
-        return bool(error.undeclared)
-    except MathsError:
-        return True
-    return not isinstance(formula, Finding)
+        parse(split_outside(str(stated(claim)), "=")[-1], getattr(place.exercise, "symbols", {}))
+    except MathsError as error:
+        return place.kind not in ("formula", "class") or not isinstance(error, Unreadable) or bool(error.undeclared)
+    return True
 
 
 def located(quote: str, text: str, taken: Collection[tuple[int, int]] = ()) -> tuple[int, int] | None:
@@ -140,37 +127,62 @@ class Admission:
         self.places = {(place.question, plain_label(place.part)): place for place in places}
         self.counts: Counter[str] = Counter()
 
-    def place(self, question: str, part: str) -> Place | None:
-        """The part with these labels."""
-        return self.places.get((question, plain_label(part)))
+    def quoted(self, rows: Iterable[Mapping[str, Any]], turn: Turn) -> list[AnswerClaim]:
+        """The claims of rows whose quotes stand in a turn, as they are admitted."""
+        found: list[AnswerClaim] = []
+        for row in rows:
+            claim = at_quote(row, turn, found)
+            self.counts["claims_not_quoted"] += claim is None
+            claim = claim and self.admitted(claim)
+            found += [claim] if claim else []
+        return found
 
     def admitted(self, claim: AnswerClaim) -> AnswerClaim | None:
         """The claim; without text where its quote does not support it; None for a part that does not exist."""
-        place = self.place(claim.question, claim.part)
+        place, text = self.places.get((claim.question, plain_label(claim.part))), claim.claim
         if place is None:
             self.counts["claims_elsewhere"] += 1
             return None
-        text = claim.claim
-        if text and (place.kind in ("words", "proof") or place.asked.form == "code"):
+        if text and _in_words(place):
             text = claim.quote
-        elif text and not (
-            readable(text, place) and (_chooses(text, claim.quote, place) or supported(text, claim.quote))
-        ):
+        elif text and not (readable(text, place) and supported(text, claim.quote)):
             self.counts["claims_unsupported"] += 1
             text = ""
         return claim.model_copy(update={"claim": text, "part": place.part})
 
+    def among(self, one: AnswerClaim, others: Iterable[AnswerClaim]) -> bool:
+        """Whether one of other claims on the same part says the same."""
+        return any(_same(one, two, self.places[one.question, plain_label(one.part)]) for two in others)
+
     def findings(self) -> list[Finding]:
-        """How many claims were not taken."""
-        return [Finding(code, {"count": count}) for code, count in self.counts.items()]
+        """How many claims were not taken, and why."""
+        return [Finding(code, {"count": count}) for code, count in self.counts.items() if count]
 
 
-def _chooses(claim: str, quote: str, place: Place) -> bool:
-    """Whether a claim is options that the quote has by label or by their words."""
-    options = {plain_label(each.label): each for each in place.asked.options}
-    chosen = chosen_labels(claim, {squeezed(each.text).lower(): label for label, each in options.items()})
-    if not options or isinstance(chosen, Finding):
+def at_quote(row: Mapping[str, Any], turn: Turn, before: Iterable[AnswerClaim]) -> AnswerClaim | None:
+    """The claim of a row that has a quote; None where the turn does not have it. A quote that comes again moves on."""
+    taken = [each.span for each in before if (each.turn, each.part) == (turn.index, row["part"])]
+    if (span := located(row["quote"], turn.text, taken)) is None:
+        return None
+    quote = turn.text[slice(*span)]
+    said = quote if row["claim"] is None else row["claim"]
+    return AnswerClaim.model_validate({**row, "claim": said, "quote": quote, "turn": turn.index, "span": span})
+
+
+def _in_words(place: Place) -> bool:
+    """Whether the answer is a text that is judged as it stands."""
+    return place.kind in ("words", "proof") or place.asked.form == "code"
+
+
+def _same(one: AnswerClaim, two: AnswerClaim, place: Place) -> bool:
+    if _in_words(place):
+        return max(one.span[0], two.span[0]) < min(one.span[1], two.span[1])
+    pieces = [[split_outside(piece, "=")[-1] for piece in split_outside(each.claim, ";\n")] for each in (one, two)]
+    if len(pieces[0]) != len(pieces[1]) or bool(one.claim) != bool(two.claim):
         return False
-    words = squeezed(quote).lower()
-    said = {plain_label(word) for word in re.findall(r"\w+", quote)}
-    return all(label in said or squeezed(options[label].text).lower() in words for label in chosen)
+    symbols = getattr(place.exercise, "symbols", {})
+    return all(
+        (glyphs(first), first.count("(")) == (glyphs(second), second.count("("))
+        or compare(first, second, symbols).kind == "equal"
+        for first, second in zip(*pieces, strict=True)
+    )

@@ -1,0 +1,234 @@
+"""The model reader: a language model lists the answers of each turn, with quotes, under the prompts of this package.
+
+It sees the questions and the chat, never an answer, and it does not judge. A claim counts if its quote stands in the
+turn, supports it, and all readings of the turn agree. Replies are cached by content, so that a run that was interrupted
+goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ValidationError
+
+from ..cost.machine import cache_folder
+from ..errors import MissingExtra
+from ..exercises.findings import Finding
+from ..exercises.record import Exercise, plain_label
+from .chat import Chat, Turn
+from .claims import Anchor, AnswerClaim, Stance
+from .support import Admission
+
+try:
+    from anyio.from_thread import start_blocking_portal
+    from inspect_ai.model import (
+        ChatMessageSystem,
+        ChatMessageUser,
+        GenerateConfig,
+        Model,
+        ModelUsage,
+        ResponseSchema,  # fmt: skip
+        get_model,
+    )
+    from inspect_ai.util import json_schema
+except ModuleNotFoundError as error:
+    raise MissingExtra("qkv.reading.model", "inspect-ai", "grading") from error
+
+BEFORE = (4, 1_500)  # of what was said before a turn: how many turns, and characters of each
+
+
+class Row(BaseModel):
+    """A claim as a model returns it."""
+
+    question: str
+    part: str
+    quote: str
+    claim: str | None
+    stance: Stance
+    anchor: Anchor
+
+
+class Rows(BaseModel):
+    """The reply of a model."""
+
+    claims: list[Row]
+
+
+class _Reply(NamedTuple):
+    rows: list[Row]
+    whole: bool
+
+
+class Request(NamedTuple):
+    """A turn to read: `system` and `prompts`, one for each reading, are what the reader is given."""
+
+    turn: Turn
+    system: str
+    prompts: tuple[str, ...]
+
+
+def requests(chat: Chat, exercises: Mapping[str, Exercise], readings: int = 1) -> list[Request]:
+    """What a reader of a chat is given, turn by turn; a person can read by it too.
+
+    Args:
+        chat: The chat.
+        exercises: The questions by their labels.
+        readings: How many prompts are made of each turn; every second one lists the questions from the last.
+    """
+    folder = files("qkv.reading").joinpath("prompts")
+    system, template = (folder.joinpath(name).read_text("utf-8") for name in ("read.md", "turn.md"))
+    asked = [_question(label, each) for label, each in exercises.items()]
+    orders = ["\n\n".join(asked[:: -1 if at % 2 else 1]) for at in range(readings)]
+    # No text holds its own hash: what is quoted cannot end the quotation.
+    mark = hashlib.sha256(chat.text.encode("utf-8", "replace")).hexdigest()[:12]
+    spoken = [turn for turn in chat.turns if turn.speaker != "note"]
+    found: list[Request] = []
+    for at, turn in enumerate(spoken):
+        said = (
+            f"{each.speaker}:\n<<< {mark}\n{each.text[: BEFORE[1]]}\n{mark} >>>" for each in spoken[:at][-BEFORE[0] :]
+        )
+        fill = {"before": "\n\n".join(said), "mark": mark, "turn": turn.index + 1, "text": turn.text}
+        if turn.speaker != "student" and exercises:
+            found.append(Request(turn, system, tuple(template.format(questions=order, **fill) for order in orders)))
+    return found
+
+
+def _question(label: str, exercise: Exercise) -> str:
+    lines = [f'## Question "{label}"', exercise.text]
+    for place in Admission({label: exercise}).places.values():
+        asked, record = place.asked, getattr(exercise, "records", {}).get(plain_label(place.part), exercise)
+        names = f", in terms of {', '.join(asked.in_terms_of)}" if asked.in_terms_of else ""
+        lines.append(f'- part "{place.part}" (form: {place.kind or "formula"}{names}): {asked.text or record.text}')
+        lines += [f"  - option ({option.label}) {option.text}" for option in asked.options]
+    return "\n".join(lines)
+
+
+class ModelReader:
+    """A language model as a reader.
+
+    Args:
+        model: An Inspect model, or its name, PROVIDER/MODEL.
+        readings: How often each turn is read; a part on which readings differ is left unread there.
+        cache: The folder of replies, which quote the chat; by default one in the user's cache.
+        told: Called after each turn with how many are read, of how many, and what was used so far.
+        seconds: How long one reply may take.
+        max_tokens: How long one reply may be.
+    """
+
+    def __init__(self, model: str | Model, readings: int = 2, *, cache: str | Path | None = None,
+                 told: Callable[[int, int, Mapping[str, float]], None] = lambda done, of, used: None,
+                 seconds: int = 600, max_tokens: int = 16_000) -> None:  # fmt: skip
+        self.model, self.readings, self.told = get_model(model), readings, told
+        self.cache = cache_folder() / "readings" if cache is None else Path(cache)
+        schema = ResponseSchema(name="claims", json_schema=json_schema(Rows))
+        self.config = GenerateConfig(
+            max_tokens=max_tokens, max_retries=2, attempt_timeout=seconds, response_schema=schema
+        )
+        self.findings: list[Finding] = []
+        self.used: Counter[str] = Counter()
+
+    def read(self, chat: Chat, exercises: Mapping[str, Exercise]) -> list[AnswerClaim]:
+        """The claims of a chat on which all readings agree, in order; `findings` says what was not taken."""
+        self.findings, admission, self.used["turns"] = [], Admission(exercises), 0
+        asked = requests(chat, exercises, self.readings)
+        with start_blocking_portal() as portal:
+            replies = portal.call(self._replies, asked)
+        claims: list[AnswerClaim] = []
+        unsure: list[AnswerClaim] = []
+        for (turn, *_), reply in zip(asked, replies, strict=True):
+            found = [admission.quoted([row.model_dump() for row in rows], turn) for rows, _ in reply]
+            if all(whole for _, whole in reply):
+                claims += agreed(found, admission)
+                continue
+            # The turn may hold an answer that was not read: nothing in it, or before it, is the last word.
+            claims += [claim.model_copy(update={"anchor": "none"}) for claim in max(found, key=len)]
+            head = {"quote": turn.text.strip()[:80], "claim": "", "anchor": "label"}
+            parts = ({"question": each.question, "part": each.part, **head} for each in admission.places.values())
+            unsure += admission.quoted(list(parts), turn)
+        known = {(claim.question, claim.part) for claim in claims}
+        claims += [claim for claim in unsure if (claim.question, claim.part) in known]
+        self.findings += admission.findings()
+        return sorted(claims, key=lambda claim: (claim.turn, claim.span))
+
+    async def _replies(self, asked: Sequence[Request]) -> list[list[_Reply]]:
+        # Inspect limits how many requests are under way.
+        return await asyncio.gather(*(self._of_turn(request, len(asked)) for request in asked))
+
+    async def _of_turn(self, request: Request, of: int) -> list[_Reply]:
+        found = [await self._reply(request, reading) for reading in range(self.readings)]
+        self.used["turns"] += 1
+        self.told(self.used["turns"], of, self.used)
+        return found
+
+    async def _reply(self, request: Request, reading: int) -> _Reply:
+        prompt, turn = request.prompts[reading], {"turn": request.turn.index + 1}
+        known = json.dumps([str(self.model), request.system, prompt, reading])
+        file = self.cache / hashlib.sha256(known.encode()).hexdigest()
+        if file.is_file():
+            self.used["cached"] += 1
+            return _Reply(rows_of(file.read_text("utf-8")) or [], True)
+        messages = [ChatMessageSystem(content=request.system), ChatMessageUser(content=prompt)]
+        try:
+            output = await self.model.generate(messages, config=self.config.merge({"seed": reading}))
+        except Exception as error:  # each provider has its own error types
+            why = (str(error) or type(error).__name__).strip().splitlines()[0][:200]
+            self.findings.append(Finding("reading_failed", turn | {"why": why}))
+            return _Reply([], False)
+        used = output.usage or ModelUsage()
+        more: dict[str, Any] = {"input": used.input_tokens, "output": used.output_tokens, "cost": used.total_cost or 0}
+        self.used.update(more | {"requests": 1})
+        rows, whole = rows_of(output.completion), output.stop_reason not in ("max_tokens", "model_length")
+        if rows is None or not whole:
+            self.findings.append(Finding("reading_nonsense" if whole else "reading_cut_off", turn))
+            return _Reply(rows or [], False)
+        self.cache.mkdir(parents=True, exist_ok=True)
+        file.with_suffix(".part").write_text(output.completion, "utf-8")
+        file.with_suffix(".part").replace(file)
+        return _Reply(rows, True)
+
+
+def rows_of(reply: str) -> list[Row] | None:
+    """The claims in a reply, whatever stands around them; None where there is no JSON of claims."""
+    # A formula in JSON has its backslashes doubled; models forget it.
+    escape = r'\\(["\\/]|u[0-9a-fA-F]{4}|n(?!(?:eq?|u|abla)\b)|[bfrt](?![a-z]))|\\'
+    reply = re.sub(escape, lambda found: found[0] if found[1] else r"\\", reply)
+    rows: list[Row] = []
+    at, is_list = 0, False
+    while (at := reply.find("{", at)) >= 0:
+        try:
+            value, at = json.JSONDecoder(strict=False).raw_decode(reply, at)
+        except (ValueError, RecursionError):
+            at += 1
+            continue
+        listed = value.get("claims", [value])
+        is_list = is_list or listed == []
+        for each in listed if isinstance(listed, list) else ():
+            with suppress(ValidationError):
+                rows.append(Row.model_validate(each))
+    return rows if rows or is_list else None
+
+
+def agreed(readings: Sequence[Sequence[AnswerClaim]], admission: Admission) -> list[AnswerClaim]:
+    """The claims of the first reading of a turn; without text for a part on which another reading differs."""
+    claims: list[AnswerClaim] = []
+    for key in dict.fromkeys((each.question, each.part) for reading in readings for each in reading):
+        mine = [[each for each in reading if (each.question, each.part) == key] for reading in readings]
+        said = [[each for each in reading if each.stance == "asserted"] for reading in mine]
+        if all(admission.among(each, two) for one in said for two in said for each in one):
+            for each in mine[0]:
+                sure = all(admission.among(each, [two for two in other if two.counts]) for other in said)
+                claims.append(each if sure else each.model_copy(update={"anchor": "none"}))
+        else:
+            every = sorted((each for reading in said for each in reading), key=lambda each: not each.counts)
+            claims.append(every[0].model_copy(update={"claim": ""}))
+            admission.counts["claims_disputed"] += 1
+    return claims
