@@ -83,7 +83,8 @@ def check_sizes(query: Sequence[Any], key: Sequence[Any], value: Sequence[Any]) 
 
 def check_heads(heads: Any, heads_kv: Any) -> None:
     """Check that key/value heads divide the query heads; symbols are assumed to."""
-    if hasattr(heads, "free_symbols") or hasattr(heads_kv, "free_symbols"):
+    # torch.compile does not trace hasattr of a symbolic size, which is an int there.
+    if any(not isinstance(size, int) and hasattr(size, "free_symbols") for size in (heads, heads_kv)):
         return
     if heads and (heads_kv == 0 or heads % heads_kv):
         raise ShapeError(
