@@ -88,6 +88,30 @@ def rubric(name: str) -> Rubric:
     return Rubric(*(tuple(Proposition(**entry) for entry in data.get(kind, ())) for kind in ("proposition", "against")))
 
 
+@cache
+def _questions() -> dict[str, tuple[Sequence[str], Sequence[str]]]:
+    """The rubrics that say which question they are for: what its text holds, all of it, and what it must not hold."""
+    folder = files("qkv.exercises").joinpath("rubrics")
+    texts = {name: folder.joinpath(f"{name}.toml").read_text(encoding="utf-8") for name in names()}
+    entries = {name: tomllib.loads(text).get("question") for name, text in texts.items()}
+    return {name: (entry["says"], entry.get("unless", ())) for name, entry in entries.items() if entry}
+
+
+def asked_in(text: str) -> str:
+    """The rubric for the explanation that a text asks for; "" where there is none, or more than one.
+
+    >>> asked_in("Argmax replaces softmax. How does this affect our ability to train the model?")
+    'argmax-training'
+    """
+    plain = " ".join(text.lower().split())
+    found = [
+        name
+        for name, (says, unless) in _questions().items()
+        if all(re.search(each, plain) for each in says) and not any(re.search(each, plain) for each in unless)
+    ]
+    return found[0] if len(found) == 1 else ""
+
+
 def chosen(quantity: str, *texts: str) -> str:
     """The rubric of a quantity; where there are several, the one whose ending one of the texts holds.
 

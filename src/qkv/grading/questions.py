@@ -16,6 +16,7 @@ from ..exercises.checking import check
 from ..exercises.findings import CannotSolve
 from ..exercises.outcome import Outcome, unread
 from ..exercises.record import Asked, Exercise, plain_label
+from ..exercises.rubrics import asked_in
 from ..exercises.sheets.reading import Reading, read_sheet
 from ..exercises.solving import Answer, answer
 from ..reading import Chat
@@ -130,13 +131,22 @@ def grouped(readings: Sequence[Reading], number: str | None = None) -> dict[str,
         if number is not None:
             part = ".".join(filter(None, (question.removeprefix(number).lstrip("."), part)))
             question = number
-        leaves.setdefault(question, {}).setdefault(part, reading)
+        leaves.setdefault(question, {}).setdefault(part, _explained(reading))
     found = {}
     for place, (question, parts) in enumerate(leaves.items(), 1):
         parts = _lettered(parts)
         label = question or str(place)
         found[label] = _question(label, parts)
     return found
+
+
+def _explained(reading: Reading) -> Reading:
+    """A question that asks for words, with the rubric that is for it."""
+    exercise = reading.exercise
+    if exercise.asked or not (rubric := asked_in(exercise.text)):
+        return reading
+    asked = Asked(label=exercise.label, quantity="words", rubric=rubric, text=exercise.text)
+    return replace(reading, exercise=exercise.model_copy(update={"asked": (asked,)}))
 
 
 def judge(exercise: Exercise, part: str, claim: str) -> Outcome:

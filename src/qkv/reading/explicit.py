@@ -252,15 +252,9 @@ def _unread(section: Section, anchor: Anchor = "label") -> Found:
 
 
 def _anchor(section: Section, anchor: Anchor) -> Anchor:
-    return (
-        "summary"
-        if section.summary
-        else "table"
-        if section.table and anchor == "label"
-        else "answer"
-        if section.answer and anchor == "label"
-        else anchor
-    )
+    if section.summary or anchor != "label":
+        return "summary" if section.summary else anchor
+    return "table" if section.table else "answer" if section.answer else anchor
 
 
 def _lines(section: Section) -> list[Unit]:

@@ -126,9 +126,6 @@ class Walk:
         self.state.number = number
         self.state.section, self.state.path, self.state.alias, self.state.blank = None, (), "", ""
         self.state.summary = False
-        whole_question = self.questions.at(number, ()) if number else None
-        if whole_question:
-            self.state.section = None
 
     def _unit(self, at: int, unit: Unit) -> None:
         state = self.state
@@ -212,18 +209,8 @@ class Walk:
             known = label.path[0] in self.questions.letters(state.number)
             state.section, state.path = None, label.path if known else ()
             return known
-        section = Section(
-            place,
-            [],
-            rest,
-            start,
-            unit,
-            label.answer,
-            state.summary,
-            unit.kind in ("row", "head") or not rest.strip(),
-            blank,
-            state.round,
-        )
+        table = unit.kind in ("row", "head") or not rest.strip()
+        section = Section(place, [], rest, start, unit, label.answer, state.summary, table, blank, state.round)
         if (self.questions.is_restated(line) and not value_of(rest, place)) or (
             rest.strip().endswith("?") and not label.answer
         ):
