@@ -10,7 +10,8 @@ import pytest
 import qkv.cli.evaluate as command
 from qkv.cli import main
 from qkv.grading import inspect_task
-from tests.helpers.examined_toy import lost, make, mock, slow
+from qkv.grading.dialogue import opening
+from tests.helpers.examined_toy import firm, lost, make, mock, slow
 
 pytestmark = [
     # Inspect's own: what it gives to tenacity, and streams that it leaves to the collector.
@@ -131,3 +132,53 @@ def test_without_inspect_the_extra_is_named():
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
     assert "pip install 'qkv[grading]'" in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_model_with_tools_calls_the_real_server_and_both_runs_stand_side_by_side(run, monkeypatch, tmp_path):
+    """Without tools the model errs in part c; with them it asks qkv for the moments first, and is right."""
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    seen = []
+    known = {opening(make(0)): make(0)}
+
+    def reply(messages, tools, tool_choice, config):
+        said = [message.text for message in messages if message.role == "user"]
+        results = [message.text for message in messages if message.role == "tool"]
+        if tools and not results:
+            laws = {"u": "N(0, I)", "w": "N(0, I)"}
+            output = ModelOutput.for_tool_call("mockllm/model", "moments", {"expression": "u^T w", "laws": laws})
+        else:
+            seen.append((sorted(tool.name for tool in tools), results))
+            output = ModelOutput.from_content("mockllm/model", (firm if results else lost)(known[said[0]], said))
+        output.usage = ModelUsage(input_tokens=3, output_tokens=2, total_tokens=5)
+        return output
+
+    def mocked(name, args):
+        return get_model("mockllm/model", custom_outputs=reply, memoize=False)
+
+    monkeypatch.setattr(command, "model_named", mocked)
+    page = tmp_path / "report.html"
+    words = ["--model", "mockllm/model", "--seeds", "1", "--to", str(page), "--json"]
+    code, out, err = run(*words, "--tools", "none,compute,qkv")
+    assert code == 0, err
+    runs = json.loads(out)["runs"]
+    rates = {name: each["all"]["one_shot_rate"] for name, each in runs.items()}
+    assert rates == {"none": pytest.approx(1 / 3), "compute": 1, "qkv": 1}
+    assert {name: each["calls"] for name, each in runs.items()} == {
+        "none": {}, "compute": {"moments": 1}, "qkv": {"moments": 1}
+    }  # fmt: skip
+    assert all(each["tokens"]["input"] >= 3 for each in runs.values())
+    offered = [set(names) for names, _ in seen]
+    assert set() in offered
+    assert any("solve_exercise" in names for names in offered)
+    assert any("moments" in names and not {"solve_exercise", "check_answer"} & names for names in offered)
+    assert all("d" in results[0] for names, results in seen if names)
+    text = page.read_text(encoding="utf-8")
+    assert "with compute" in text
+    assert "without tools" in text
+    code, out, _ = run(*words[:-1], "--tools", "both")
+    assert " ".join(out.split()).count("with qkv") == 1
+    assert "tools called: moments (1)" in " ".join(out.split())
+    assert max(map(len, out.splitlines()[:5])) <= 80
+    gc.collect()
