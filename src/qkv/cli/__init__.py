@@ -419,6 +419,14 @@ def grade(
             show_default=False,
         ),
     ] = None,
+    reader: Annotated[
+        str | None,
+        typer.Option(
+            help="Read with this language model, by Inspect's name, or with recorded claims (by rules, offline)",
+            metavar="PROVIDER/MODEL|replay:FILE",
+            show_default=False,
+        ),
+    ] = None,
     insights: Annotated[
         list[str] | None,
         typer.Option(
@@ -440,7 +448,7 @@ def grade(
     """Grade chats with a tutor: what was right at once, what needed correction, and who found the error"""
     from .grade import Options, run
 
-    run(Options(chat, sheet, exercises or [], insights or [], to or [], as_json))
+    run(Options(chat, sheet, exercises or [], insights or [], to or [], as_json, reader))
 
 
 @app.command(epilog="Example: qkv evaluate --model ollama/llama3 --exercises scaling,heads --seeds 3")

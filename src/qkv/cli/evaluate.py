@@ -114,7 +114,7 @@ def arguments(pairs: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def model_named(name: str, model_args: Mapping[str, Any]) -> Model:
+def model_named(name: str, model_args: Mapping[str, Any], option: str = "--model") -> Model:
     """The model by its Inspect name; the error names what its provider needs."""
     from inspect_ai.model import get_model
 
@@ -123,7 +123,7 @@ def model_named(name: str, model_args: Mapping[str, Any]) -> Model:
     except Exception as error:  # each provider has its own error types
         hint = "names are PROVIDER/MODEL, for example hf/FOLDER or ollama/llama3"
         raise UsageError(
-            complaint("--model", repr(name), f"a model that Inspect can reach ({_plain(error)})", hint)
+            complaint(option, repr(name), f"a model that Inspect can reach ({_plain(error)})", hint)
         ) from None
 
 

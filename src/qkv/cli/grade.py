@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from ..errors import OptionError, QkvError, complaint
+from ..errors import MissingExtra, OptionError, QkvError, complaint
 from ..render.escapes import json_text, line
 from .errors import UsageError
 
@@ -36,6 +36,7 @@ class Options(NamedTuple):
     insights: Sequence[str]
     to: Sequence[str]
     as_json: bool
+    reader: str | None = None
 
 
 def run(options: Options) -> None:
@@ -57,9 +58,12 @@ def run(options: Options) -> None:
         raise UsageError(str(error)) from None
     reports: list[GradeReport] = []
     failed: dict[str, str] = {}
-    reader = _reader()
+    reader = _reader(options.reader)
     for chat in _chats(options.chat, files, failed):
-        reports.append(grade(chat, questions, reader))
+        try:
+            reports.append(grade(chat, questions, reader))
+        except OptionError as error:  # a recording that is missing, or of another chat
+            failed[chat.name] = str(error)
     if failed and not reports:
         raise UsageError(next(iter(failed.values())))
     for page, document in pages:
@@ -87,10 +91,27 @@ def _questions(options: Options) -> dict[str, Exercise] | None:
     return found | from_bank(options.exercises)
 
 
-def _reader() -> Reader:
-    from ..reading import ExplicitReader
+def _reader(name: str | None) -> Reader:
+    """The reader that is named: rules, recorded claims, or a language model, whose progress is printed."""
+    from ..reading import ExplicitReader, ReplayReader
 
-    return ExplicitReader()
+    if name is None:
+        return ExplicitReader()
+    if name.startswith("replay:"):
+        return ReplayReader(name.removeprefix("replay:"))
+    try:
+        from ..reading.model import ModelReader
+    except MissingExtra as error:
+        raise UsageError(str(error)) from None
+    from .evaluate import model_named
+
+    return ModelReader(model_named(name, {}, "--reader"), told=_progress)
+
+
+def _progress(done: int, of: int, used: Mapping[str, float]) -> None:
+    words = f"read {done} of {of} turns; {used['input']:,} tokens read, {used['output']:,} written"
+    words += f", cost {used['cost']:.4f}" if used["cost"] else ""
+    typer.echo(f"{words}, {used['cached']} replies from the cache" if used["cached"] else words, err=True)
 
 
 def _files(name: str) -> list[Path]:

@@ -92,6 +92,7 @@ class GradeReport:
     rows: tuple[Row, ...] = ()
     rules: tuple[Rule, ...] = ()
     findings: tuple[Finding, ...] = ()
+    used: Mapping[str, float] = field(default_factory=dict)  # what a language model used to read: tokens, cost
 
     @property
     def name(self) -> str:
@@ -121,6 +122,7 @@ class GradeReport:
             "rows": [row.as_dict() for row in self.rows],
             "rules": [rule.as_dict() for rule in self.rules],
             "findings": [{**finding.as_dict(), "words": finding.words()} for finding in self.findings],
+            "used": dict(self.used),
         }
 
 
@@ -159,7 +161,9 @@ def grade(
         for name, each in questions.items()
         for asked in each.asked
     )
+    was_read = bool(questions) and refusal is None
     findings = [*chat.findings, *([refusal] if refusal is not None else [])]
+    findings += getattr(reader, "findings", ()) if was_read else ()
     if not questions:
         findings.append(Finding("no_questions"))
     elif refusal is None and not any(each.decides for row in rows for each in row.claims):
@@ -167,7 +171,8 @@ def grade(
     if len(claims) > MOST_CLAIMS:
         findings.append(Finding("too_many_claims", {"count": len(claims), "most": MOST_CLAIMS}))
     rules = broken_rules(chat, claims) if refusal is None else ()
-    return GradeReport(chat, questions, rows if refusal is None else (), rules, tuple(dict.fromkeys(findings)))
+    used = getattr(reader, "used", {}) if was_read else {}
+    return GradeReport(chat, questions, rows if refusal is None else (), rules, tuple(dict.fromkeys(findings)), used)
 
 
 def _speaking_of(question: str, chat: Chat, about: Mapping[int, set[str]]) -> Chat:

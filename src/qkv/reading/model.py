@@ -138,7 +138,7 @@ class ModelReader:
 
     def read(self, chat: Chat, exercises: Mapping[str, Exercise]) -> list[AnswerClaim]:
         """The claims of a chat on which all readings agree, in order; `findings` says what was not taken."""
-        self.findings, admission, self.used["turns"] = [], Admission(exercises), 0
+        self.findings, self.used, admission = [], Counter(), Admission(exercises)
         asked = requests(chat, exercises, self.readings)
         with start_blocking_portal() as portal:
             replies = portal.call(self._replies, asked)
