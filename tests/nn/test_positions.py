@@ -166,6 +166,44 @@ def test_positions_that_cannot_be(make, says) -> None:
         make()
 
 
-def test_rotary_refuses_tensors_without_an_axis_of_heads() -> None:
-    with pytest.raises(qkv.errors.ShapeError, match=r"Rotary: got shape \(2, 5, 8\), .*unsqueeze\(1\)"):
-        Rotary()(torch.zeros(2, 5, 8))
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_three_dimensions_of_rotary_are_one_head(interleaved: bool) -> None:
+    rotary, query, key = Rotary(interleaved=interleaved), draw(2, 1, 7, 8), draw(2, 3, 7, 8)
+    wanted = rotary(query, key)
+    found = rotary(query[:, 0], key)
+    assert torch.equal(found[0], wanted[0][:, 0])
+    assert torch.equal(found[1], wanted[1])
+    assert torch.equal(rotary(query[0, 0])[0], wanted[0][0, 0])
+
+
+def test_position_ids_of_rotary_are_the_positions_of_tokens() -> None:
+    x, rotary = draw(2, 3, 5, 8), Rotary()
+    ids = torch.tensor([[7, 0, 3, 3, 100], [1, 2, 0, 1, 0]])
+    alone = [
+        [rotary(x[b, :, t : t + 1], position_range=PositionRange(int(ids[b, t]), 1, 101))[0] for t in range(5)]
+        for b in range(2)
+    ]
+    wanted = torch.stack([torch.cat(row, dim=1) for row in alone])
+    assert torch.equal(rotary(x, position_ids=ids)[0], wanted)
+    assert torch.equal(rotary(x[:, 0], position_ids=ids)[0], wanted[:, 0])
+    assert torch.equal(rotary(x[0], position_ids=ids[0])[0], wanted[0])
+    assert torch.equal(rotary(x, position_ids=range(5))[0], rotary(x)[0])
+
+
+@pytest.mark.parametrize(
+    ("tensors", "options"),
+    [
+        ((), {}),
+        ((draw(8),), {}),
+        ((draw(1, 2, 3, 4, 8),), {}),
+        ((draw(2, 5, 8), draw(2, 4, 8)), {}),
+        ((draw(2, 5, 8),), {"position_ids": torch.arange(4)}),
+        ((draw(2, 5, 8),), {"position_ids": torch.zeros(3, 5, dtype=torch.long)}),
+        ((draw(5, 8),), {"position_ids": torch.zeros(2, 5, dtype=torch.long)}),
+        ((draw(2, 5, 8),), {"position_ids": torch.arange(5.0)}),
+        ((draw(2, 5, 8),), {"position_ids": torch.arange(5), "position_range": PositionRange(0, 5, 5)}),
+    ],
+)
+def test_what_rotary_cannot_rotate_is_refused(tensors, options) -> None:
+    with pytest.raises(qkv.errors.QkvError):
+        Rotary()(*tensors, **options)

@@ -1,6 +1,7 @@
 """`Encoder`, `Decoder` and `EncoderDecoder`: causal, the same with a cache and without, independent of padding."""
 
 import copy
+import itertools
 import os
 import subprocess
 import sys
@@ -543,3 +544,64 @@ def test_argmax_blocks_take_dropout_and_what_cannot_go_together_is_refused_at_on
     ):
         with pytest.raises(qkv.errors.QkvError):
             nn.Attention(8, 2, **wrong)
+
+
+EDGES = [0, 4, 5, 5, 9]
+
+
+@pytest.mark.parametrize("kind", [Encoder, Decoder])
+@pytest.mark.parametrize("positions", [None, Rotary(), ALiBi(3), Learned(4, 12), Sinusoidal(12), RelativeBias(3)])
+def test_packed_documents_are_documents_alone(kind, positions) -> None:
+    torch.manual_seed(2)
+    model = kind(12, 3, 2, vocabulary=31, positions=positions).double()
+    tokens = torch.randint(31, (2, EDGES[-1]))
+    packed = model(tokens, cu_seqlens=torch.tensor(EDGES))
+    alone = [model(tokens[:, start:stop]) for start, stop in itertools.pairwise(EDGES)]
+    torch.testing.assert_close(packed, torch.cat(alone, dim=1), rtol=0, atol=1e-12)
+    if not isinstance(positions, Learned):
+        assert (model(tokens) - packed).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", [Encoder, Decoder])
+def test_a_mask_is_applied_in_every_layer_in_addition(kind) -> None:
+    torch.manual_seed(2)
+    model = kind(12, 3, 2, vocabulary=31, positions=Rotary())
+    tokens = torch.randint(31, (2, 7))
+    mask, lengths = qkv.Window(left=2, right=1), [7, 4]
+    _, weights = model(tokens, lengths, mask=mask, return_weights=True)
+    keys = qkv.Padding(lengths) & mask if kind is Encoder else qkv.Padding(lengths) & mask & qkv.Causal()
+    wanted = keys.tile(qkv.masks.Extent(2, 3, 7, 7), (0, 7), (0, 7)).expand(2, 3, 7, 7)
+    assert len(weights) == 2
+    for (layer,) in weights:
+        assert torch.equal(layer != 0, wanted)
+    with pytest.raises(qkv.errors.MaskTypeError, match=r"qkv\.Dense"):
+        model(tokens, mask=torch.ones(7, 7).bool())
+
+
+def test_a_mask_with_a_cache_is_in_absolute_positions() -> None:
+    torch.manual_seed(2)
+    model = Decoder(12, 3, 2, vocabulary=31, positions=Rotary()).eval()
+    tokens, mask = torch.randint(31, (2, 7)), qkv.Predicate(lambda b, h, q, k: (q - k) % 3 != 1)
+    cache = model.cache(batch=2)
+    with torch.no_grad():
+        steps = [model(part, mask=mask, cache=cache) for part in tokens.split([3, 1, 2, 1], dim=1)]
+        torch.testing.assert_close(torch.cat(steps, dim=1), model(tokens, mask=mask), rtol=1e-4, atol=1e-5)
+        with pytest.raises(qkv.errors.OptionError, match="cu_seqlens"):
+            model(tokens, cu_seqlens=[0, 7], cache=cache)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"cu_seqlens": [0, 3]}, "7, the number of tokens"),
+        ({"cu_seqlens": [0, 3, 7], "lengths": [7, 7]}, "lengths or keep"),
+        ({"cu_seqlens": [1, 7]}, "start at 0"),
+    ],
+)
+def test_documents_that_do_not_fit_are_refused(options, word) -> None:
+    for kind in (Encoder, Decoder):
+        with pytest.raises(qkv.errors.QkvError, match=word):
+            kind(12, 3, 1, vocabulary=31)(torch.zeros(2, 7, dtype=torch.long), **options)
+    if "lengths" not in options:
+        with pytest.raises(qkv.errors.OptionError, match="classes"):
+            Encoder(12, 3, 1, classes=2)(torch.zeros(2, 7, 12), **options)

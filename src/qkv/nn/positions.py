@@ -21,18 +21,22 @@ from .module import ConfiguredModule, check_number, local_part
 
 
 class PositionRange(NamedTuple):
-    """The positions start, start + 1, …, start + n − 1 of n tokens.
+    """The positions start, start + 1, …, start + n − 1 of n tokens, or those of `ids`.
 
     start: An integer, or a tensor with one integer or one per row of the batch. Padding may have negative positions.
     end: Number of positions up to the last real token of the longest row.
+    ids: The position of each token where they do not follow one another, as in packed documents.
     """
 
     start: Int[Tensor, "*batch"] | int
     n: int
     end: int
+    ids: Int[Tensor, "*batch n"] | None = None
 
     def at(self, device: torch.device) -> Int[Tensor, "*batch n"]:
         """The position of each token."""
+        if self.ids is not None:
+            return self.ids.to(device)
         offsets = torch.arange(self.n, device=device)
         return offsets + self.start.to(device).unsqueeze(-1) if isinstance(self.start, Tensor) else offsets + self.start
 
@@ -46,6 +50,14 @@ def positions_after(cache: KVCache | LinearState, n: int, lengths: Any, padding:
     new = torch.full_like(past, n) if counts is None else torch.from_numpy(counts)
     start = past - (n - new) if left else past
     return PositionRange(start[0] if bool((start == start[0]).all()) else start, n, int((past + new).max()))
+
+
+def as_positions(argument: str, given: Any) -> Int[Tensor, "*batch n"]:
+    """Positions as a tensor of integers."""
+    ids = torch.as_tensor(given)
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype is torch.bool:
+        raise OptionTypeError(complaint(argument, f"{ids.dtype}", "integers"))
+    return ids
 
 
 class Positions(ConfiguredModule):
@@ -93,25 +105,54 @@ class Rotary(Positions):
         return rotated
 
     def forward(
-        self, *heads: Float[Tensor, "batch _ n width"], position_range: PositionRange | None = None
-    ) -> tuple[Float[Tensor, "batch _ n width"], ...]:
-        """Rotate queries, keys or both of the same tokens, (batch, heads, n, width); positions default to 0, 1, 2, …"""
+        self,
+        *heads: Float[Tensor, "*batch n width"],
+        position_range: PositionRange | None = None,
+        position_ids: Int[Tensor, "*rows n"] | None = None,
+    ) -> tuple[Float[Tensor, "*batch n width"], ...]:
+        """Rotate queries, keys or both of the same tokens.
+
+        Args:
+            *heads: (batch, heads, n, width), or as in `qkv.attention` (batch, n, width) or (n, width) for one head.
+            position_range: The positions of the tokens; 0, 1, 2, … if None.
+            position_ids: Instead, the position of each token, integers (n,) or (batch, n).
+
+        Returns:
+            The rotated tensors, in the order given.
+        """
+        if not heads or not all(isinstance(x, Tensor) and 2 <= x.dim() <= 4 for x in heads):
+            found = ", ".join(f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else repr(x) for x in heads)
+            wanted = "(batch, heads, n, width), (batch, n, width) or (n, width)"
+            raise ShapeError(complaint("Rotary", found or "no tensor", wanted))
         first = heads[0]
-        if first.dim() != 4:
-            hint = "call x.unsqueeze(1) for one head, x.unflatten(-1, (heads, -1)).transpose(1, 2) for several"
-            wanted = "(batch, heads, length, width): angles depend on the width of a head"
-            raise ShapeError(complaint("Rotary", f"shape {tuple(first.shape)}", wanted, hint))
-        n, rotated = first.shape[2], self._rotated_width(first.shape[3])
+        n, rotated = first.shape[-2], self._rotated_width(first.shape[-1])
+        for x in heads[1:]:
+            if x.shape[-2:] != first.shape[-2:]:
+                wanted = f"{tuple(first.shape[-2:])} at the end, as the first: tokens and width of a head"
+                raise ShapeError(complaint("Rotary", f"shape {tuple(x.shape)}", wanted))
+        if position_ids is not None:
+            position_range = self._check_ids(position_ids, first, position_range)
         position_range = PositionRange(0, n, n) if position_range is None else position_range
         # In float64: at position 100,000 an angle in float32 is wrong in the third digit.
         pair = torch.arange(0, rotated, 2, dtype=torch.float64, device=first.device)
         angle = position_range.at(first.device).unsqueeze(-1) * self.base ** (-pair / rotated)
-        angle = angle.unsqueeze(-3)  # the same for every head
         dtype = compute_dtype(first.dtype)
         cos, sin = angle.cos().to(dtype), angle.sin().to(dtype)
         return tuple(self._rotate(x, rotated, cos, sin) for x in heads)
 
+    def _check_ids(self, ids: Any, first: Tensor, position_range: PositionRange | None) -> PositionRange:
+        if position_range is not None:
+            raise OptionError(complaint("position_ids", "position_range as well", "one of them"))
+        ids = as_positions("position_ids", ids)
+        n, batch = first.shape[-2], first.shape[:-2][:1]
+        if tuple(ids.shape) not in ((n,), (1, n), (*batch, n)):
+            wanted = f"shape {(n,)}" + (f" or {(*batch, n)}" if batch else "")
+            raise ShapeError(complaint("position_ids", f"shape {tuple(ids.shape)}", wanted))
+        return PositionRange(0, n, n, ids if ids.dim() <= first.dim() - 1 else ids[0])
+
     def _rotate(self, x: Tensor, rotated: int, cos: Tensor, sin: Tensor) -> Tensor:
+        if x.dim() == 4:
+            cos, sin = cos.unsqueeze(-3), sin.unsqueeze(-3)  # the same for every head
         part, rest = x[..., :rotated], x[..., rotated:]
         a, b = (part[..., 0::2], part[..., 1::2]) if self.interleaved else part.chunk(2, dim=-1)
         pairs = a * cos - b * sin, b * cos + a * sin

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import reduce
+from itertools import pairwise
+from operator import and_
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +15,8 @@ from torch import Tensor, nn
 from ..cache import KVCache, LinearState
 from ..errors import DtypeError, MaskError, OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import check_size, in_transform
-from ..masks import Causal, Mask, Padding
+from ..masks import Causal, Mask, Padding, Segments, as_mask
+from ..masks.segments import boundaries
 from ..shapes import Bool, Float, Int
 from .attention import KeyValue
 from .block import Block, apply_norm, make_norm
@@ -154,12 +158,24 @@ class Stack(ConfiguredModule):
         x = self.positions(x, position_range) if isinstance(self.positions, AddedPositions) else x
         return x if padded is None else x.masked_fill(padded.unsqueeze(-1), 0.0)
 
-    def position_range(self, tokens: Tensor, real: RealTokens) -> PositionRange:
-        """Positions without a cache: each row starts at 0 with its first real token."""
+    def documents(self, tokens: Tensor, real: RealTokens, cu_seqlens: Any) -> tuple[Segments | None, PositionRange]:
+        """The mask of packed documents, if any, and positions without a cache.
+
+        Each row starts at 0 with its first real token, or each document with its first token.
+        """
         n = tokens.shape[1]
-        if real.keep is None or self.positions is None:
-            return PositionRange(0, n, n)
-        return PositionRange(-real.keep.int().argmax(1), n, n)
+        if cu_seqlens is None:
+            start = 0 if real.keep is None or self.positions is None else -real.keep.int().argmax(1)
+            return None, PositionRange(start, n, n)
+        if real.mask is not None:
+            hint = "make the padding a document, and leave its outputs out"
+            raise OptionError(complaint("cu_seqlens", "lengths or keep as well", "one of them", hint))
+        edges = boundaries("cu_seqlens", cu_seqlens)
+        if edges[-1] != n:
+            raise ShapeError(complaint("cu_seqlens", f"{edges[-1]} at the end", f"{n}, the number of tokens"))
+        sizes = [stop - start for start, stop in pairwise(edges)]
+        ids = torch.cat([torch.arange(size, device=tokens.device) for size in (*sizes, 0)])
+        return Segments.from_cu_seqlens(edges), PositionRange(0, n, max(sizes, default=0), ids)
 
     def apply_final_norm(self, x: Float[Tensor, "batch n width"]) -> Float[Tensor, "batch n width"]:
         return x if self.norm is None else apply_norm(self.norm, x)
@@ -168,6 +184,12 @@ class Stack(ConfiguredModule):
     def max_length(self) -> int | None:
         """The number of positions, or None if it is unlimited."""
         return self.positions.length if isinstance(self.positions, Learned) else None
+
+
+def join_masks(*masks: Mask | None) -> Mask | None:
+    """All masks that are not None, joined by &."""
+    given = [mask for mask in masks if as_mask(mask) is not None]
+    return reduce(and_, given) if given else None
 
 
 def run_layers(
@@ -249,13 +271,25 @@ class Encoder(Stack):
         )  # fmt: skip
         self.head = None if classes is None else nn.Linear(self.width, check_size("classes", classes))
 
-    def forward(self, tokens: Tensor, lengths: Any = None, *, keep: Any = None, return_weights: bool = False) -> Any:
+    def forward(
+        self,
+        tokens: Tensor,
+        lengths: Any = None,
+        *,
+        keep: Any = None,
+        mask: Mask | None = None,
+        cu_seqlens: Any = None,
+        return_weights: bool = False,
+    ) -> Any:
         """Run the encoder.
 
         Args:
             tokens: Integers (batch, n), or features (batch, n, width) without a vocabulary.
             lengths: How many tokens of each row are real, from the left; all if None.
             keep: Instead of lengths, booleans (batch, n): True for real tokens.
+            mask: A mask of qkv (True attends) that every layer applies in addition.
+            cu_seqlens: For documents packed into each row, their cumulative lengths (documents + 1,) from 0 to n: each
+                attends to itself only, and its positions start at 0.
             return_weights: Also return the attention weights.
 
         Returns:
@@ -263,9 +297,13 @@ class Encoder(Stack):
             weights (batch, heads, n, n) per layer.
         """
         real, kept = self.read_tokens(tokens, lengths, keep)
-        position_range = self.position_range(tokens, real)
+        if cu_seqlens is not None and self.head is not None:
+            hint = "classes are of the mean over a row; run the documents as rows"
+            raise OptionError(complaint("cu_seqlens", "packed documents with classes", "None", hint))
+        documents, position_range = self.documents(tokens, real, cu_seqlens)
         x = self.embed(tokens, position_range, kept)
-        x, weights = run_layers(self, x, mask=real.mask, position_range=position_range, return_weights=return_weights)
+        joined = join_masks(real.mask, documents, mask)
+        x, weights = run_layers(self, x, mask=joined, position_range=position_range, return_weights=return_weights)
         if self.head is not None:
             x = self.head(_mean_over_real(x, kept))
         return (x, weights) if return_weights else x
@@ -349,6 +387,8 @@ class Decoder(Stack):
         context: Float[Tensor, "batch m width"] | list[KeyValue] | None = None,
         context_lengths: Any = None,
         context_keep: Any = None,
+        mask: Mask | None = None,
+        cu_seqlens: Any = None,
         cache: LayerCaches | None = None,
         return_weights: bool = False,
     ) -> Any:
@@ -361,6 +401,10 @@ class Decoder(Stack):
             context: Input of the cross attention, (batch, m, width), or the result of `project(context)`.
             context_lengths: As lengths, for the context.
             context_keep: As keep, for the context.
+            mask: A mask of qkv (True attends) that every layer's self attention applies in addition to causality. With
+                a cache, in absolute positions.
+            cu_seqlens: For documents packed into each row, their cumulative lengths (documents + 1,) from 0 to n: each
+                attends to itself only, and its positions start at 0. Not with a cache.
             cache: From `self.cache`. The real tokens are appended to it; they must be contiguous, at the left of every
                 row or at the right of every row.
             return_weights: Also return the attention weights.
@@ -369,7 +413,9 @@ class Decoder(Stack):
             Logits (batch, n, vocabulary); with return_weights, a pair of that and a list with one tuple of weights per
             layer.
         """
-        x, weights = self.states(tokens, lengths, keep, context, context_lengths, context_keep, cache, return_weights)
+        x, weights = self.states(
+            tokens, lengths, keep, context, context_lengths, context_keep, cache, return_weights, mask, cu_seqlens
+        )
         return (self.logits(x), weights) if return_weights else self.logits(x)
 
     def states(
@@ -382,6 +428,8 @@ class Decoder(Stack):
         context_keep: Any = None,
         cache: LayerCaches | None = None,
         return_weights: bool = False,
+        mask: Mask | None = None,
+        cu_seqlens: Any = None,
     ) -> tuple[Float[Tensor, "batch n width"], list[Any]]:
         """As `forward`, but return the input of `logits`, so that logits can be computed for some tokens only."""
         real, kept = self.read_tokens(tokens, lengths, keep)
@@ -395,11 +443,13 @@ class Decoder(Stack):
             "return_weights": return_weights,
         }
         if cache is None:
-            mask = Causal() if real.mask is None else Causal() & real.mask
-            position_range = self.position_range(tokens, real)
+            documents, position_range = self.documents(tokens, real, cu_seqlens)
+            joined = join_masks(Causal(), real.mask, documents, mask)
             return run_layers(
-                self, self.embed(tokens, position_range, kept), mask=mask, position_range=position_range, **given
+                self, self.embed(tokens, position_range, kept), mask=joined, position_range=position_range, **given
             )
+        if cu_seqlens is not None:
+            raise OptionError(complaint("cu_seqlens", "packed documents with a cache", "None", "run them as rows"))
         if not isinstance(cache, list) or len(cache) != layers:
             found = f"a list of {len(cache)}" if isinstance(cache, list) else type(cache).__name__
             wanted = f"a list of {layers}, one cache per layer"
@@ -412,7 +462,7 @@ class Decoder(Stack):
             position_range = positions_after(cache[0], n, counts, padding)
         x = self.embed(tokens, position_range, kept)
         with rollback_on_error(cache):
-            return run_layers(self, x, mask=None, cache=cache, lengths=counts, padding=padding, **given)
+            return run_layers(self, x, mask=mask, cache=cache, lengths=counts, padding=padding, **given)
 
     def logits(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch vocabulary"]:
         """Logits of the next token."""
