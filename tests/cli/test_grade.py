@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -130,6 +131,39 @@ def test_a_folder_has_a_summary_and_says_what_cannot_be_read(run, chat, tmp_path
     page = tmp_path / "report.html"
     assert run(folder, "--to", page)[0] == 0
     assert "two.md" in page.read_text(encoding="utf-8")
+
+
+def test_an_export_of_several_chats_is_graded_like_a_folder(run, tmp_path):
+    def messages(answer):
+        asked = f"Problem 3. {LAWS}\n\n{PARTS}"
+        return [{"role": "user", "content": asked}, {"role": "assistant", "content": f"Answer (a): {answer}"}]
+
+    right, wrong = messages("$\\mu^T\\mu$"), messages("$d\\mu^2$")
+    export = [{"title": "Monday", "messages": right}, {"messages": wrong}, {"title": "Monday", "messages": right}]
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps(export), encoding="utf-8")
+    found = json.loads(run(path, "--json")[1])
+    named = {each["name"]: statuses(each)["3(a)"] for each in found["chats"]}
+    assert named == {
+        "export.json: Monday": "one shot",
+        "export.json: chat (1)": "never right",
+        "export.json: Monday (2)": "one shot",
+    }
+    code, out, _ = run(path, "--to", tmp_path / "report.html")
+    assert code == 0
+    assert "export.json: chat (1): 1 never right" in out
+    assert '<a href="#chat-1">export.json: chat (1)</a>' in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_fifty_megabytes_are_refused_at_once(run, tmp_path):
+    path = tmp_path / "chat.md"
+    path.write_bytes(b"User: hello\n\nTutor: hello\n\n" * 1_900_000)
+    start = time.perf_counter()
+    code, out, err = run(path)
+    assert time.perf_counter() - start < 3
+    assert (code, out) == (2, "")
+    assert "bytes" in err
+    assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\0\1\2", b"%PDF-1.5"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from qkv.errors import OptionError
-from qkv.reading import read_chat
+from qkv.reading import read_chat, read_chats
 from qkv.reading.speakers import marks, role_of
 
 
@@ -240,3 +240,35 @@ def test_no_text_takes_long(sign: str) -> None:
     start = time.process_time()
     read_chat("User: a\nAssistant: b\n" + sign * 20_000, name="chat.txt")
     assert time.process_time() - start < 4
+
+
+# --- several chats, and branches by structure -----------------------------------------------------------------------
+
+
+def _said(answer: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": "What is it?"}, {"role": "assistant", "content": answer}]
+
+
+def test_every_chat_of_an_export_is_read_and_one_alone_keeps_its_name() -> None:
+    export = [{"name": "One", "chat_messages": _said("1")}, {"name": "", "chat_messages": []},
+              {"name": " ", "chat_messages": _said("2")}, {"name": "One", "chat_messages": _said("3")}]  # fmt: skip
+    chats = read_chats(json.dumps(export), name="all.json")
+    assert [chat.name for chat in chats] == ["all.json: One", "all.json: chat (1)", "all.json: One (2)"]
+    assert [chat.turns[-1].text for chat in chats] == ["1", "2", "3"]
+    with pytest.raises(OptionError, match="3 chats"):
+        read_chat(json.dumps(export), name="all.json")
+    assert [chat.name for chat in read_chats(json.dumps(export[:2]), name="all.json")] == ["all.json"]
+
+
+@pytest.mark.parametrize("own", ["id", "uuid", "message_id"])
+@pytest.mark.parametrize("before", ["parent", "parent_id", "parentMessageId", "parent_message_uuid"])
+def test_an_answer_that_was_generated_again_takes_the_place_of_the_first(own: str, before: str) -> None:
+    messages = [{own: "1", before: None, **_said("")[0]}, {own: "2", before: "1", **_said("first")[1]},
+                {own: "3", before: "1", **_said("second")[1]}]  # fmt: skip
+    assert [turn.text for turn in read_chat(json.dumps({"messages": messages})).turns] == ["What is it?", "second"]
+
+
+def test_a_model_that_an_export_names_is_the_name_of_the_tutor() -> None:
+    messages = _said("1")
+    messages[1] |= {"model": "gpt-4o"}
+    assert [turn.name for turn in read_chat(json.dumps(messages)).turns] == ["user", "gpt-4o"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -74,7 +75,8 @@ def run(options: Options) -> None:
             raise UsageError(complaint(str(page), why, "a file that can be written")) from None
     found = {"chats": [report.as_dict() for report in reports], "summary": summary(reports), "failed": failed}
     if options.as_json:
-        print(json_text(reports[0].as_dict() if not Path(options.chat).is_dir() else found))
+        alone = len(reports) == 1 and not Path(options.chat).is_dir()
+        print(json_text(reports[0].as_dict() if alone else found))
     else:
         _print(reports, failed)
     for page, _ in pages:
@@ -132,27 +134,28 @@ def _files(name: str) -> list[Path]:
 
 
 def _chats(name: str, files: Sequence[Path], failed: dict[str, str]) -> Iterator[Chat]:
-    """The chats, one after another; why one cannot be read goes to `failed`."""
-    from ..reading import read_chat
+    """The chats, one after another, every one of an export; why a file cannot be read goes to `failed`."""
+    from ..reading import read_chats
 
     if not files:
-        yield _from_stdin()
-    for file in files:
+        yield from _from_stdin()
+    watched = len(files) > 1 and sys.stderr is not None and sys.stderr.isatty()
+    for at, file in enumerate(files, 1):
+        if watched:
+            typer.echo(f"grading {at} of {len(files)}: {line(file.name)}", err=True)
         try:
-            yield read_chat(file)
+            yield from read_chats(file)
         except QkvError as error:
             failed[file.name] = str(error)
 
 
-def _from_stdin() -> Chat:
-    import sys
-
-    from ..reading import read_chat
+def _from_stdin() -> list[Chat]:
+    from ..reading import read_chats
 
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError(complaint("CHAT", "'-'", "a text on the standard input", "qkv grade - < chat.md"))
     try:
-        return read_chat(sys.stdin.buffer.read(LARGEST))
+        return read_chats(sys.stdin.buffer.read(LARGEST))
     except OptionError as error:
         raise UsageError(str(error)) from None
 

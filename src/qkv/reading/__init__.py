@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .chat import Chat, Turn, read_chat
+from .chat import Chat, Turn, read_chat, read_chats
 from .claims import AnswerClaim, Reader
 from .explicit import ExplicitReader
 from .replay import ReplayReader, from_quotes, record
@@ -16,5 +16,6 @@ __all__ = [
     "Turn",
     "from_quotes",
     "read_chat",
+    "read_chats",
     "record",
 ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from ..documents import read_document
 from ..documents.cleaning import clean
@@ -15,8 +16,12 @@ from ..documents.reading import MOST_BYTES
 from ..errors import OptionError, complaint
 from ..exercises.findings import Finding
 
+if TYPE_CHECKING:
+    from .exports import Export
+
 Speaker: TypeAlias = Literal["student", "tutor", "note", "unknown"]
 MOST_TURNS = 5_000
+MOST_CHATS = 1_000  # of one export
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ _Said: TypeAlias = tuple[str, str, str, str]  # role, name, text, time
 
 
 def read_chat(source: str | Path | bytes, name: str = "") -> Chat:
-    """Read a chat: a path, bytes, or a text.
+    """Read a chat: a path, bytes, or a text. `read_chats` reads an export of several.
 
     Args:
         source: A `Path`, a `str` that names a file, bytes, or a text.
@@ -63,10 +68,25 @@ def read_chat(source: str | Path | bytes, name: str = "") -> Chat:
         The chat. A speaker is "unknown" where neither the format nor a known name says who speaks.
 
     Raises:
-        OptionError: The file is missing, empty, too large, binary, or JSON in which no chat is found.
+        OptionError: The file is missing, empty, too large, binary, or JSON in which no chat or several are found.
 
     >>> [turn.speaker for turn in read_chat("User: What is Var(q^T k)?\\nAssistant: Answer (a): d").turns]
     ['student', 'tutor']
+    """
+    chats = read_chats(source, name)
+    if len(chats) > 1:
+        hint = "qkv grade and read_chats take all of them; else save each as a file"
+        raise OptionError(complaint("chat", f"an export of {len(chats):,} chats", "one chat", hint))
+    return chats[0]
+
+
+def read_chats(source: str | Path | bytes, name: str = "") -> list[Chat]:
+    """Read every chat of a file, as `read_chat` does; an export may have several, each with its title in its name.
+
+    >>> said = '[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hi"}]'
+    >>> export = f'[{{"title": "One", "messages": {said}}}, {{"title": "Two", "messages": {said}}}]'
+    >>> [chat.name for chat in read_chats(export, name="all.json")]
+    ['all.json: One', 'all.json: Two']
     """
     is_text = isinstance(source, str) and not _is_file(source)
     if is_text and len(str(source)) > MOST_BYTES:
@@ -76,14 +96,14 @@ def read_chat(source: str | Path | bytes, name: str = "") -> Chat:
     document = read_document(str(source), name=name or "chat") if is_text else read_document(cast(str, source), name)
     if not document.source.strip():
         raise OptionError(complaint("chat", f"an empty file {document.name!r}", "a chat"))
-    from .exports import read_export
+    from .exports import read_exports
     from .paged import is_paged
     from .webpage import is_webpage, read_webpage
 
-    export = read_export(document.source) if document.kind in ("plain", "markdown") else None
-    if export is not None:
-        said = [(each.role, each.name, _markdown(each.text), each.time) for each in export[1]]
-        return _chat(document.name, export[0], said)
+    exports = read_exports(document.source) if document.kind in ("plain", "markdown") else None
+    if exports is not None:
+        titles: Counter[str] = Counter()
+        return [_exported(document.name, each, titles if len(exports) > 1 else None) for each in exports[:MOST_CHATS]]
     if is_webpage(document.source):
         turns = read_webpage(document.source)
         kind, said = "html", [(role, "", _markdown(text), "") for role, text in turns]
@@ -93,7 +113,17 @@ def read_chat(source: str | Path | bytes, name: str = "") -> Chat:
         kind, said = "pdf", _from_pages(document.source)
     else:
         kind, said = document.kind, _spoken(document.text)
-    return _chat(document.name, kind, said)
+    return [_chat(document.name, kind, said)]
+
+
+def _exported(name: str, export: Export, titles: Counter[str] | None) -> Chat:
+    """One chat of an export; where there are several, its title goes into its name, with a number if it comes again."""
+    if titles is not None:
+        title = " ".join(export.title.split())[:80] or "chat"
+        titles[title] += 1
+        name = f"{name}: {title}{f' ({titles[title]})' if titles[title] > 1 or not export.title else ''}"
+    said = [(each.role, each.name, _markdown(each.text), each.time) for each in export.messages]
+    return _chat(name, export.program, said)
 
 
 def _is_file(text: str) -> bool:

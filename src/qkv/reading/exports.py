@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import OptionError, complaint
 from .speakers import role_of
@@ -14,6 +14,9 @@ MOST_MESSAGES = 20_000
 _DEEPEST = 12
 _ROLES = ("role", "sender", "author", "from", "speaker", "type")
 _TEXTS = ("content", "text", "value", "message", "parts", "body")
+_TITLES = ("title", "name", "summary")
+_IDS = ("uuid", "id", "message_id", "messageId")
+_PARENTS = ("parent_message_uuid", "parent", "parent_id", "parentId", "parentMessageId", "parent_message_id")
 _TIMES = ("createdAt", "created_at", "create_time", "timestamp", "time", "date", "ts")
 _LISTS = ("messages", "chat_messages", "conversation", "conversations", "history", "turns", "dialogue", "chat", "items",
           "data", "contents", "chunks", "chunkedPrompt", "samples", "log", "output")  # fmt: skip
@@ -37,11 +40,19 @@ class Message:
     time: str = ""
 
 
-def read_export(text: str) -> tuple[str, list[Message]] | None:
-    """The program and the messages of an export; None for a text that is no JSON.
+class Export(NamedTuple):
+    """One chat of an export: the program that wrote it, its title where it has one, and its messages."""
+
+    program: str
+    title: str
+    messages: list[Message]
+
+
+def read_exports(text: str) -> list[Export] | None:
+    """The chats of an export; None for a text that is no JSON.
 
     Raises:
-        OptionError: JSON that is broken, or in which no chat, or more than one, is found.
+        OptionError: JSON that is broken, or in which no chat is found.
     """
     if text.lstrip()[:1] not in ("{", "["):
         return None
@@ -55,12 +66,10 @@ def read_export(text: str) -> tuple[str, list[Message]] | None:
             if text.lstrip()[:400].count('"') < 4:
                 return None  # a text that begins with a bracket
             raise _refused(f"JSON that is broken or cut off ({error})") from None
-    chats = [chat for chat in _chats(data, 0) if chat[1]]
+    chats = [chat for chat in _chats(data, 0) if chat.messages]
     if not chats:
         raise _refused(_described(data))
-    if len(chats) > 1:
-        raise OptionError(complaint("chat", f"an export of {len(chats):,} chats", "one chat", "save each as a file"))
-    return chats[0]
+    return chats
 
 
 def _refused(what: str) -> OptionError:
@@ -82,17 +91,19 @@ def _lines(text: str) -> list[Any] | None:
     return found if len(found) > 1 and all(isinstance(each, dict) for each in found) else None
 
 
-def _chats(data: Any, depth: int) -> Iterator[tuple[str, list[Message]]]:
+def _chats(data: Any, depth: int) -> Iterator[Export]:
     if depth > _DEEPEST:
         return
     if isinstance(data, dict):
+        title = next((data[key].strip() for key in _TITLES if isinstance(data.get(key), str)), "")
         if isinstance(data.get("mapping"), dict):
-            yield "chatgpt", _messages(_branch(data["mapping"], data.get("current_node")))
+            yield Export("chatgpt", title, _messages(_branch(data["mapping"], data.get("current_node"))))
             return
         for key in _LISTS:
             inner = data.get(key)
             if isinstance(inner, dict | list) and inner:
-                found = [(_PROGRAMS.get(key, kind), chat) for kind, chat in _chats(inner, depth + 1) if chat]
+                found = [Export(_PROGRAMS.get(key, each.program), each.title or title, each.messages)
+                         for each in _chats(inner, depth + 1) if each.messages]  # fmt: skip
                 if found:
                     yield from found
                     return
@@ -100,7 +111,7 @@ def _chats(data: Any, depth: int) -> Iterator[tuple[str, list[Message]]]:
         said = [each for each in data if _role(each)]
         if said:
             kind = next((name for key, name in _PROGRAMS.items() if key in said[0]), "messages")
-            yield kind, _messages(_last_branch(_by_time(data)))
+            yield Export(kind, "", _messages(_last_branch(_by_time(data))))
             return
         for each in data:
             yield from _chats(each, depth + 1)
@@ -124,15 +135,17 @@ def _branch(mapping: dict[str, Any], current: Any) -> list[Any]:
 
 def _last_branch(messages: list[Any]) -> list[Any]:
     """Messages that name the one before them: those that lead to the last. All, where they do not."""
-    ids = {each["uuid"]: each for each in messages if isinstance(each, dict) and isinstance(each.get("uuid"), str)}
-    parents = [each.get("parent_message_uuid") for each in ids.values()]
-    if len(ids) < len(messages) or sum(parent in ids for parent in parents) < len(ids) - 1:
+    own = next((key for key in _IDS if all(isinstance(each, dict) and each.get(key) for each in messages)), "")
+    before = next((key for key in _PARENTS if any(key in each for each in messages)), "") if own else ""
+    ids = {str(each[own]): each for each in messages} if before else {}
+    linked = sum(str(each.get(before)) in ids for each in ids.values())
+    if len(ids) < len(messages) or linked < len(ids) - 1:
         return messages
-    path, current, seen = [], messages[-1]["uuid"], set()
+    path, current, seen = [], str(messages[-1][own]), set()
     while current in ids and current not in seen:
         seen.add(current)
         path.append(ids[current])
-        current = ids[current].get("parent_message_uuid")
+        current = str(ids[current].get(before))
     return path[::-1]
 
 
@@ -164,7 +177,10 @@ def _messages(messages: list[Any]) -> list[Message]:
         text = _text(each) if role and role[0] in ("student", "tutor") and not _hidden(each) else ""
         if role and text.strip():
             time = next((str(each[key]) for key in _TIMES if each.get(key) not in (None, "")), "")
-            found.append(Message(role[0], role[1], text.strip(), time))
+            about = each.get("metadata")
+            model = each.get("model") or (about.get("model_slug") if isinstance(about, dict) else "")
+            name = model if role[0] == "tutor" and isinstance(model, str) and model else role[1]
+            found.append(Message(role[0], name, text.strip(), time))
     return found
 
 

@@ -70,12 +70,8 @@ def _without_furniture(pages: Sequence[Sequence[str]]) -> list[list[str]]:
 
     keep = set(names()["alone"])
     edges = [{key(line) for line in (*page[:_EDGE], *page[-_EDGE:])} for page in pages]
-    counts = Counter(each for edge in edges for each in edge if each and each not in keep)
-    furniture = {
-        each
-        for each, count in counts.items()
-        if count > 2 and 2 * count >= len(pages) and (len(each) > 3 or each == "#/#")
-    }
+    counts = Counter(each for edge in edges for each in edge if (len(each) > 3 or each == "#/#") and each not in keep)
+    furniture = {each for each, count in counts.items() if count > 2 and 2 * count >= len(pages)}
     inside = pattern("furniture")
     return [
         [line for at, line in enumerate(page)
@@ -88,24 +84,15 @@ def _collapsed(lines: Sequence[str]) -> list[str]:
     """Bold text is printed several times, whole or in pieces: a line that repeats an edge of its neighbour goes."""
     kept: list[str] = []
     for line in lines:
-        plain = line.strip()
+        plain, last = line.strip(), kept[-1].strip() if kept else ""
         if kept and plain:
-            last = kept[-1].strip()
             if last == plain and (len(plain) > 3 or not plain.isdigit()):
                 continue
-            if (
-                last.endswith(plain)
-                and (not plain.isalnum() or len(plain) > 2)
-                and len(plain) > 1
-                and not plain.isdigit()
-            ):
+            long = len(plain) > 2 or (len(plain) == 2 and not plain.isalnum())
+            if last.endswith(plain) and long and not plain.isdigit():
                 continue
-            while (
-                kept
-                and len(kept[-1].strip()) > 2
-                and plain.startswith(kept[-1].strip())
-                and not kept[-1].strip().isdigit()
-            ):
+            while len(last) > 2 and plain.startswith(last) and not last.isdigit():
                 kept.pop()
+                last = kept[-1].strip() if kept else ""
         kept.append(line)
     return kept

@@ -14,14 +14,9 @@ _BLOCKS = frozenset({"p", "div", "section", "article", "ul", "ol", "table", "blo
 _EMPTY = frozenset(
     {"br", "img", "hr", "input", "meta", "link", "wbr", "col", "source", "area", "base", "embed", "track"}
 )
-_ROLE_ATTRIBUTES = (
-    "data-message-author-role",
-    "data-author",
-    "data-role",
-    "data-sender",
-    "data-message-role",
-    "data-testid",
-)
+_ROLE_ATTRIBUTES = ("data-message-author-role", "data-author", "data-role", "data-sender", "data-message-role",
+                    "data-testid")  # fmt: skip
+_BEGINS = re.compile(r"\s*(?:<!--.*?-->\s*)*<(?:!doctype html|html|head|body|main)\b", re.IGNORECASE | re.DOTALL)
 _ROLE_TAGS = {"user-query": "student", "model-response": "tutor"}  # elements of Gemini's pages
 
 
@@ -105,12 +100,7 @@ class _Page(HTMLParser):
 
 def is_webpage(text: str) -> bool:
     """Whether a text is HTML."""
-    return (
-        re.match(
-            r"\s*(?:<!--.*?-->\s*)*<(?:!doctype html|html|head|body|main)\b", text[:4000], re.IGNORECASE | re.DOTALL
-        )
-        is not None
-    )
+    return _BEGINS.match(text[:4000]) is not None
 
 
 def read_webpage(text: str) -> list[tuple[str, str]]:
@@ -118,9 +108,8 @@ def read_webpage(text: str) -> list[tuple[str, str]]:
     page = _Page()
     page.feed(text)
     page.close()
-    said = [
-        (role, re.sub(r"[ \t]*\n[ \t]*(?:\n[ \t]*)+", "\n\n", "".join(pieces)).strip()) for role, pieces in page.turns
-    ]
+    blank = re.compile(r"[ \t]*\n[ \t]*(?:\n[ \t]*)+")
+    said = [(role, blank.sub("\n\n", "".join(pieces)).strip()) for role, pieces in page.turns]
     roles = {role for role, text in said if text} - {"unknown"}
     kept = [(role, text) for role, text in said if text and (role != "unknown" or not roles)]
     return kept if roles else [("unknown", "\n\n".join(text for _, text in kept))] if kept else []
