@@ -16,7 +16,7 @@ from ..exercises.findings import Finding
 from ..exercises.outcome import Outcome, unread
 from ..exercises.record import Exercise, plain_label
 from ..reading import AnswerClaim, Chat, Reader, Turn
-from ..reading.sections import spoken_of
+from ..reading.sections import speaking_of
 from .phrases import pattern
 from .questions import from_chat, judge
 from .rules import Rule, broken_rules
@@ -155,11 +155,9 @@ def grade(
     refusal = _no_chat(chat)
     claims = list(reader.read(chat, questions)) if questions and refusal is None else []
     judged = list(_judged(claims[:MOST_CLAIMS], questions, told))
-    about = spoken_of(chat, questions) if judged else {}
+    chats = speaking_of(chat, questions) if judged else dict.fromkeys(questions, chat)
     rows = tuple(
-        _row(name, asked.label, judged, _speaking_of(name, chat, about))
-        for name, each in questions.items()
-        for asked in each.asked
+        _row(name, asked.label, judged, chats[name]) for name, each in questions.items() for asked in each.asked
     )
     was_read = bool(questions) and refusal is None
     findings = [*chat.findings, *([refusal] if refusal is not None else [])]
@@ -173,12 +171,6 @@ def grade(
     rules = broken_rules(chat, claims) if refusal is None else ()
     used = getattr(reader, "used", {}) if was_read else {}
     return GradeReport(chat, questions, rows if refusal is None else (), rules, tuple(dict.fromkeys(findings)), used)
-
-
-def _speaking_of(question: str, chat: Chat, about: Mapping[int, set[str]]) -> Chat:
-    """A chat without the student's turns on other questions: (a) there is another part."""
-    kept = (turn for turn in chat.turns if turn.speaker != "student" or question in about.get(turn.index, (question,)))
-    return replace(chat, turns=tuple(kept))
 
 
 def _no_chat(chat: Chat) -> Finding | None:

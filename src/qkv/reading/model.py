@@ -8,15 +8,15 @@ goes on where it ended.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
@@ -26,24 +26,18 @@ from ..exercises.findings import Finding
 from ..exercises.record import Exercise, plain_label
 from .chat import Chat, Turn
 from .claims import Anchor, AnswerClaim, Stance
+from .replay import fingerprint
 from .support import Admission
 
 try:
     from anyio.from_thread import start_blocking_portal
-    from inspect_ai.model import (
-        ChatMessageSystem,
-        ChatMessageUser,
-        GenerateConfig,
-        Model,
-        ModelUsage,
-        ResponseSchema,  # fmt: skip
-        get_model,
-    )
+    from inspect_ai import model as api
     from inspect_ai.util import json_schema
 except ModuleNotFoundError as error:
     raise MissingExtra("qkv.reading.model", "inspect-ai", "grading") from error
 
-BEFORE = (4, 1_500)  # of what was said before a turn: how many turns, and characters of each
+BEFORE = 4  # turns that are shown before the one to read
+LONGEST = 1_500  # characters of each
 
 
 class Row(BaseModel):
@@ -63,9 +57,7 @@ class Rows(BaseModel):
     claims: list[Row]
 
 
-class _Reply(NamedTuple):
-    rows: list[Row]
-    whole: bool
+_Reply: TypeAlias = "tuple[list[Row], bool]"  # the claims, and whether the reply is whole
 
 
 class Request(NamedTuple):
@@ -89,14 +81,13 @@ def requests(chat: Chat, exercises: Mapping[str, Exercise], readings: int = 1) -
     asked = [_question(label, each) for label, each in exercises.items()]
     orders = ["\n\n".join(asked[:: -1 if at % 2 else 1]) for at in range(readings)]
     # No text holds its own hash: what is quoted cannot end the quotation.
-    mark = hashlib.sha256(chat.text.encode("utf-8", "replace")).hexdigest()[:12]
+    mark = fingerprint(chat)[:12]
     spoken = [turn for turn in chat.turns if turn.speaker != "note"]
     found: list[Request] = []
     for at, turn in enumerate(spoken):
-        said = (
-            f"{each.speaker}:\n<<< {mark}\n{each.text[: BEFORE[1]]}\n{mark} >>>" for each in spoken[:at][-BEFORE[0] :]
-        )
-        fill = {"before": "\n\n".join(said), "mark": mark, "turn": turn.index + 1, "text": turn.text}
+        last = spoken[max(0, at - BEFORE) : at]
+        said = "\n\n".join(f"{each.speaker}:\n<<< {mark}\n{each.text[:LONGEST]}\n{mark} >>>" for each in last)
+        fill = {"before": said, "mark": mark, "turn": turn.index + 1, "text": turn.text}
         if turn.speaker != "student" and exercises:
             found.append(Request(turn, system, tuple(template.format(questions=order, **fill) for order in orders)))
     return found
@@ -124,15 +115,13 @@ class ModelReader:
         max_tokens: How long one reply may be.
     """
 
-    def __init__(self, model: str | Model, readings: int = 2, *, cache: str | Path | None = None,
+    def __init__(self, model: str | api.Model, readings: int = 2, *, cache: str | Path | None = None,
                  told: Callable[[int, int, Mapping[str, float]], None] = lambda done, of, used: None,
                  seconds: int = 600, max_tokens: int = 16_000) -> None:  # fmt: skip
-        self.model, self.readings, self.told = get_model(model), readings, told
+        self.model, self.readings, self.told = api.get_model(model), readings, told
         self.cache = cache_folder() / "readings" if cache is None else Path(cache)
-        schema = ResponseSchema(name="claims", json_schema=json_schema(Rows))
-        self.config = GenerateConfig(
-            max_tokens=max_tokens, max_retries=2, attempt_timeout=seconds, response_schema=schema
-        )
+        self.config = api.GenerateConfig(max_tokens=max_tokens, max_retries=2, attempt_timeout=seconds)
+        self.config.response_schema = api.ResponseSchema(name="claims", json_schema=json_schema(Rows))
         self.findings: list[Finding] = []
         self.used: Counter[str] = Counter()
 
@@ -141,9 +130,9 @@ class ModelReader:
         self.findings, self.used, admission = [], Counter(), Admission(exercises)
         asked = requests(chat, exercises, self.readings)
         with start_blocking_portal() as portal:
-            replies = portal.call(self._replies, asked)
-        claims: list[AnswerClaim] = []
-        unsure: list[AnswerClaim] = []
+            # Inspect limits how many requests are under way.
+            replies = portal.call(lambda: asyncio.gather(*(self._of_turn(request, len(asked)) for request in asked)))
+        claims, unsure = list[AnswerClaim](), list[AnswerClaim]()
         for (turn, *_), reply in zip(asked, replies, strict=True):
             found = [admission.quoted([row.model_dump() for row in rows], turn) for rows, _ in reply]
             if all(whole for _, whole in reply):
@@ -152,16 +141,11 @@ class ModelReader:
             # The turn may hold an answer that was not read: nothing in it, or before it, is the last word.
             claims += [claim.model_copy(update={"anchor": "none"}) for claim in max(found, key=len)]
             head = {"quote": turn.text.strip()[:80], "claim": "", "anchor": "label"}
-            parts = ({"question": each.question, "part": each.part, **head} for each in admission.places.values())
-            unsure += admission.quoted(list(parts), turn)
+            unsure += admission.quoted([dict(head, question=name, part=part) for name, part in admission.places], turn)
         known = {(claim.question, claim.part) for claim in claims}
         claims += [claim for claim in unsure if (claim.question, claim.part) in known]
         self.findings += admission.findings()
         return sorted(claims, key=lambda claim: (claim.turn, claim.span))
-
-    async def _replies(self, asked: Sequence[Request]) -> list[list[_Reply]]:
-        # Inspect limits how many requests are under way.
-        return await asyncio.gather(*(self._of_turn(request, len(asked)) for request in asked))
 
     async def _of_turn(self, request: Request, of: int) -> list[_Reply]:
         found = [await self._reply(request, reading) for reading in range(self.readings)]
@@ -171,29 +155,28 @@ class ModelReader:
 
     async def _reply(self, request: Request, reading: int) -> _Reply:
         prompt, turn = request.prompts[reading], {"turn": request.turn.index + 1}
-        known = json.dumps([str(self.model), request.system, prompt, reading])
-        file = self.cache / hashlib.sha256(known.encode()).hexdigest()
+        file = self.cache / sha256(json.dumps([str(self.model), request.system, prompt, reading]).encode()).hexdigest()
         if file.is_file():
             self.used["cached"] += 1
-            return _Reply(rows_of(file.read_text("utf-8")) or [], True)
-        messages = [ChatMessageSystem(content=request.system), ChatMessageUser(content=prompt)]
+            return rows_of(file.read_text("utf-8")) or [], True
+        messages = [api.ChatMessageSystem(content=request.system), api.ChatMessageUser(content=prompt)]
         try:
             output = await self.model.generate(messages, config=self.config.merge({"seed": reading}))
         except Exception as error:  # each provider has its own error types
             why = (str(error) or type(error).__name__).strip().splitlines()[0][:200]
             self.findings.append(Finding("reading_failed", turn | {"why": why}))
-            return _Reply([], False)
-        used = output.usage or ModelUsage()
-        more: dict[str, Any] = {"input": used.input_tokens, "output": used.output_tokens, "cost": used.total_cost or 0}
-        self.used.update(more | {"requests": 1})
+            return [], False
+        used: Any = output.usage or api.ModelUsage()
+        self.used.update(input=used.input_tokens, output=used.output_tokens, cost=used.total_cost or 0, requests=1)
         rows, whole = rows_of(output.completion), output.stop_reason not in ("max_tokens", "model_length")
         if rows is None or not whole:
             self.findings.append(Finding("reading_nonsense" if whole else "reading_cut_off", turn))
-            return _Reply(rows or [], False)
-        self.cache.mkdir(parents=True, exist_ok=True)
-        file.with_suffix(".part").write_text(output.completion, "utf-8")
-        file.with_suffix(".part").replace(file)
-        return _Reply(rows, True)
+            return rows or [], False
+        with suppress(OSError):  # a folder that cannot be written keeps nothing
+            self.cache.mkdir(parents=True, exist_ok=True)
+            file.with_suffix(".part").write_text(output.completion, "utf-8")
+            file.with_suffix(".part").replace(file)
+        return rows, True
 
 
 def rows_of(reply: str) -> list[Row] | None:
@@ -201,20 +184,19 @@ def rows_of(reply: str) -> list[Row] | None:
     # A formula in JSON has its backslashes doubled; models forget it.
     escape = r'\\(["\\/]|u[0-9a-fA-F]{4}|n(?!(?:eq?|u|abla)\b)|[bfrt](?![a-z]))|\\'
     reply = re.sub(escape, lambda found: found[0] if found[1] else r"\\", reply)
-    rows: list[Row] = []
-    at, is_list = 0, False
+    found: list[Any] = []
+    at = 0
     while (at := reply.find("{", at)) >= 0:
         try:
             value, at = json.JSONDecoder(strict=False).raw_decode(reply, at)
+            found.append(value.get("claims", [value]))
         except (ValueError, RecursionError):
             at += 1
-            continue
-        listed = value.get("claims", [value])
-        is_list = is_list or listed == []
-        for each in listed if isinstance(listed, list) else ():
-            with suppress(ValidationError):
-                rows.append(Row.model_validate(each))
-    return rows if rows or is_list else None
+    rows: list[Row] = []
+    for each in (row for listed in found if isinstance(listed, list) for row in listed):
+        with suppress(ValidationError):
+            rows.append(Row.model_validate(each))
+    return rows if rows or [] in found else None
 
 
 def agreed(readings: Sequence[Sequence[AnswerClaim]], admission: Admission) -> list[AnswerClaim]:

@@ -193,7 +193,7 @@ def _words(text: str) -> list[str]:
 
 
 def _shingles(text: str) -> list[str]:
-    letters = re.sub(r"[\W_]+", "", text.lower())
+    letters = re.sub(r"\\[A-Za-z]+|[\W_]+", "", text).lower()
     return [letters[at : at + _SHINGLE] for at in range(len(letters) - _SHINGLE + 1)]
 
 

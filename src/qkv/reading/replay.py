@@ -13,7 +13,7 @@ from ..exercises.findings import Finding
 from ..exercises.record import Exercise, plain_label
 from .chat import Chat
 from .claims import AnswerClaim
-from .support import Admission, at_quote
+from .support import Admission, at_quote, at_span
 
 SCHEMA_VERSION = 1
 
@@ -22,7 +22,7 @@ class ReplayReader:
     """A reader that takes recorded claims; each goes through the checks that a model's claims go through.
 
     Args:
-        path: A recording, or a folder with one for each chat, named as the chat: `log.md.jsonl` or `log.jsonl`.
+        path: A recording, or a folder with one for each chat, named as the chat: `log.jsonl` for `log.md`.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -41,34 +41,18 @@ class ReplayReader:
         return sorted((claim for claim in found if claim), key=lambda claim: (claim.turn, claim.span))
 
     def _claims(self, chat: Chat) -> Iterable[AnswerClaim]:
-        path = self._file(chat)
+        path = self.path / f"{Path(chat.name).stem}.jsonl" if self.path.is_dir() else self.path
         header, *rows = _lines(path)
         if (header.get("schema_version"), header.get("chat")) != (SCHEMA_VERSION, fingerprint(chat)):
-            hint = "record it again: the chat, or how it is divided into turns, is not the one that was recorded"
             given = f"{path.name} of another chat or of schema {header.get('schema_version')!r}"
-            wanted = f"one of {chat.name!r} and of schema {SCHEMA_VERSION}"
-            raise OptionError(complaint("recording", given, wanted, hint))
+            hint = "record it again: the chat, or how it is divided into turns, has changed"
+            raise OptionError(complaint("recording", given, f"one of {chat.name!r} in schema {SCHEMA_VERSION}", hint))
         for number, row in enumerate(rows, 2):
             try:
-                start, stop = row["span"]
-                quote = chat.turns[row["turn"]].text[start:stop]
-                said = quote if row["claim"] is None else row["claim"]
-                claim = AnswerClaim.model_validate({**row, "claim": said, "quote": quote})
-                if start < 0 or not quote or len(quote) != stop - start:
-                    raise ValueError("a span beyond the turn")
-            except (LookupError, TypeError, ValueError) as error:
-                given = f"{row!r} ({type(error).__name__}: {str(error).splitlines()[0]})"
+                yield at_span(row, chat.turns[row["turn"]].text)
+            except (LookupError, TypeError, ValueError):
                 wanted = "question, part, turn, span within the turn, claim, stance and anchor"
-                raise OptionError(complaint(f"line {number} of {path.name}", given, wanted)) from None
-            yield claim
-
-    def _file(self, chat: Chat) -> Path:
-        names = (f"{chat.name}.jsonl", f"{Path(chat.name).stem}.jsonl") if self.path.is_dir() else ("",)
-        found = next((self.path / name for name in names if (self.path / name).is_file()), None)
-        if found is None:
-            looked = f"no file {names[0] or self.path.name}"
-            raise OptionError(complaint("recording", looked, f"a recording of {chat.name!r}"))
-        return found
+                raise OptionError(complaint(f"line {number} of {path.name}", row, wanted)) from None
 
 
 def fingerprint(chat: Chat) -> str:
@@ -108,12 +92,11 @@ def from_quotes(chat: Chat, exercises: Mapping[str, Exercise], rows: Sequence[Ma
     places = Admission(exercises).places
     found: list[AnswerClaim] = []
     for number, row in enumerate(rows, 1):
-        if (row["question"], plain_label(row["part"])) not in places or not 0 <= row["turn"] < len(chat.turns):
-            given = f"question {row['question']!r}, part {row['part']!r}, turn {row['turn']}"
-            raise OptionError(complaint(f"row {number}", given, "a part of a question and a turn that exist"))
-        if (claim := at_quote(row, chat.turns[row["turn"]], found)) is None:
-            given = f"the quote {row['quote']!r}"
-            raise OptionError(complaint(f"row {number}", given, f"a piece of turn {row['turn']}, to the letter"))
+        there = (row["question"], plain_label(row["part"])) in places and 0 <= row["turn"] < len(chat.turns)
+        claim = at_quote(row, chat.turns[row["turn"]], found) if there else None
+        if claim is None:
+            wanted = f"a part that exists, and a quote of turn {row['turn']}, to the letter"
+            raise OptionError(complaint(f"row {number}", dict(row), wanted))
         found.append(claim)
     return found
 
@@ -121,7 +104,7 @@ def from_quotes(chat: Chat, exercises: Mapping[str, Exercise], rows: Sequence[Ma
 def _lines(path: Path) -> list[dict[str, Any]]:
     """The objects of a file of JSON Lines, at least one."""
     try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     except (OSError, ValueError, RecursionError) as error:
         raise OptionError(complaint("recording", f"{path.name} ({error})", "JSON Lines")) from None
     if not rows or not all(isinstance(row, dict) for row in rows):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..exercises.record import Exercise
 from . import speakers
@@ -293,16 +293,31 @@ def spoken_units(chat: Chat) -> list[Unit]:
     return [each for turn in spoken for unit in units(turn) for each in divided(unit)]
 
 
-def spoken_of(chat: Chat, exercises: Mapping[str, Exercise]) -> dict[int, set[str]]:
-    """The questions that each turn may speak of, by the headings and prompts in it and before it."""
+def speaking_of(chat: Chat, exercises: Mapping[str, Exercise]) -> dict[str, Chat]:
+    """The chat on each question: without the student's turns on others, whose parts have the same letters.
+
+    Of a line that repeats the sheet only the label is left, for it says nothing about an answer.
+    """
     questions, spoken = Questions(exercises), spoken_units(chat)
     changes, number = numbers(questions, spoken), questions.only
-    found: dict[int, set[str]] = {}
+    about: dict[int, set[str]] = {}
+    texts: dict[int, list[str]] = {}
     for at, unit in enumerate(spoken):
         number = changes.get(at, number)
         named = {place.question for place in questions.places.get(number or "", ())}
-        found.setdefault(unit.turn.index, set()).update(named or exercises)
-    return found
+        about.setdefault(unit.turn.index, set()).update(named or exercises)
+        label = label_of(unit.text)
+        restated = questions.is_restated(unit.text)
+        texts.setdefault(unit.turn.index, []).append(
+            unit.text[: label.end] if restated and label else "" if restated else unit.text
+        )
+    said = {turn: turn if turn.speaker != "student" else replace(turn, text="\n".join(texts.get(turn.index, ())))
+            for turn in chat.turns}  # fmt: skip
+    return {
+        name: replace(chat, turns=tuple(said[turn] for turn in chat.turns
+                                        if turn.speaker != "student" or name in about.get(turn.index, (name,))))
+        for name in exercises
+    }  # fmt: skip
 
 
 def numbers(questions: Questions, spoken: Sequence[Unit]) -> dict[int, str | None]:

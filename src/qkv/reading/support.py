@@ -162,11 +162,17 @@ class Admission:
 def at_quote(row: Mapping[str, Any], turn: Turn, before: Iterable[AnswerClaim]) -> AnswerClaim | None:
     """The claim of a row that has a quote; None where the turn does not have it. A quote that comes again moves on."""
     taken = [each.span for each in before if (each.turn, each.part) == (turn.index, row["part"])]
-    if (span := located(row["quote"], turn.text, taken)) is None:
-        return None
-    quote = turn.text[slice(*span)]
-    said = quote if row["claim"] is None else row["claim"]
-    return AnswerClaim.model_validate({**row, "claim": said, "quote": quote, "turn": turn.index, "span": span})
+    span = located(row["quote"], turn.text, taken)
+    return at_span({**row, "turn": turn.index, "span": span}, turn.text) if span else None
+
+
+def at_span(row: Mapping[str, Any], text: str) -> AnswerClaim:
+    """The claim of a row that has a span; it is the quote itself where the row has None."""
+    start, stop = row["span"]
+    quote = text[start:stop]
+    if start < 0 or not quote or len(quote) != stop - start:
+        raise ValueError("a span that the turn does not have")
+    return AnswerClaim.model_validate({**row, "quote": quote, "claim": quote if row["claim"] is None else row["claim"]})
 
 
 def _in_words(place: Place) -> bool:
@@ -180,9 +186,6 @@ def _same(one: AnswerClaim, two: AnswerClaim, place: Place) -> bool:
     pieces = [[split_outside(piece, "=")[-1] for piece in split_outside(each.claim, ";\n")] for each in (one, two)]
     if len(pieces[0]) != len(pieces[1]) or bool(one.claim) != bool(two.claim):
         return False
-    symbols = getattr(place.exercise, "symbols", {})
-    return all(
-        (glyphs(first), first.count("(")) == (glyphs(second), second.count("("))
-        or compare(first, second, symbols).kind == "equal"
-        for first, second in zip(*pieces, strict=True)
-    )
+    symbols, pairs = getattr(place.exercise, "symbols", {}), list(zip(*pieces, strict=True))
+    alike = all((glyphs(first), first.count("(")) == (glyphs(last), last.count("(")) for first, last in pairs)
+    return alike or all(compare(first, last, symbols).kind == "equal" for first, last in pairs)
