@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Literal, Never, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
 
-from .backends.base import Backend
-from .backends.dispatch import Choice, choose, explain_choice
-from .backends.reference import NEG_INF, Result
+from .backends.base import Result
+from .backends.dispatch import Choice, explain_choice
+from .backends.run import check_document_counts, document_ranges, run_call, run_documents_as_operator
+from .backends.run import empty_result as empty_result
 from .cache import KVCache
 from .cache.decode import explain_step
-from .errors import MaskError, OptionError, ShapeError, complaint
-from .inputs import AttentionInputs, compute_dtype, raise_unknown_arguments, read_inputs
-from .masks import Mask
-from .masks.segments import boundaries
+from .errors import OptionError, ShapeError, complaint
+from .inputs import AttentionInputs, is_compiling, raise_unknown_arguments, read_inputs
+from .masks import Mask, as_mask
 from .ops.loader import limit_threads_after_fork
-from .similarity import AnySimilarity
+from .similarity import AnySimilarity, as_similarity
 
 Answer = Tensor | tuple[Tensor, ...]
 
@@ -126,27 +125,7 @@ def attention(
         raise_unknown_arguments(attention, unknown)
     limit_threads_after_fork()
     call = read_inputs(query, key, value, similarity, mask, bias, dropout, backend, return_lse, return_weights)
-    chosen = choose(call)
-    extent = call.extent
-    if not (extent.len_k and extent.len_q and extent.heads and extent.batch):
-        result = empty_result(call)
-    elif torch.is_autocast_enabled(query.device.type):
-        # The inputs' dtype decides the arithmetic, not the caller's autocast.
-        with torch.autocast(query.device.type, enabled=False):
-            result = _run(chosen, call)
-    else:
-        result = _run(chosen, call)
-    return restore_shape(call, result)
-
-
-def _run(chosen: Backend, call: AttentionInputs) -> Result:
-    try:
-        return chosen.run(call)
-    except RuntimeError as error:
-        if "can't allocate memory" not in str(error):  # on CPUs torch has no exception type for it
-            raise
-        size = " ".join(str(error).split()).rpartition("you tried to allocate ")[2].partition(" bytes")[0]
-        raise MemoryError(f"attention: could not allocate {size} bytes in the backend {chosen.name}") from error
+    return restore_shape(call, run_call(call))
 
 
 def explain(
@@ -236,10 +215,15 @@ def varlen(
         if not isinstance(tensor, Tensor) or tensor.dim() != 3:
             shape = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
             raise ShapeError(complaint(name, shape, "a packed tensor (total, heads, width)"))
-    rows = _document_ranges("cu_seqlens_q", cu_seqlens_q, query.shape[0])
-    columns = _document_ranges("cu_seqlens_k", cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k, key.shape[0])
-    if len(rows) != len(columns):
-        raise MaskError(complaint("cu_seqlens_k", f"{len(columns)} documents", f"{len(rows)}, as cu_seqlens_q has"))
+    edges = cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k
+    if is_compiling() and not dropout:
+        packed = tuple(tensor.transpose(0, 1)[None] for tensor in (query, key, value))
+        answer = run_documents_as_operator(packed, edges, as_similarity(similarity), as_mask(mask), backend)
+        if answer is not None:
+            return answer[0].transpose(0, 1)
+    rows = document_ranges("cu_seqlens_q", edges[0], query.shape[0])
+    columns = document_ranges("cu_seqlens_k", edges[1], key.shape[0])
+    check_document_counts(rows, columns)
     outs = []
     for (i0, i1), (j0, j1) in zip(rows, columns, strict=True):
         out = attention(
@@ -253,25 +237,6 @@ def varlen(
         )
         outs.append(out[0].transpose(0, 1))
     return torch.cat(outs) if outs else query.new_zeros(0, query.shape[1], value.shape[2])
-
-
-def _document_ranges(argument: str, cu_seqlens: Tensor, total: int) -> list[tuple[int, int]]:
-    edges = boundaries(argument, cu_seqlens)
-    if edges[-1] != total:
-        raise MaskError(complaint(argument, f"{edges[-1]} as the last number", f"{total}, the number of packed rows"))
-    return list(pairwise(edges))
-
-
-def empty_result(call: AttentionInputs) -> Result:
-    """Zeros for a call without keys or without queries, still part of the autograd graph."""
-    query, key, value, extent = call.query, call.key, call.value, call.extent
-    zero = query[..., :0].sum(-1, keepdim=True) + key[:, :, :0].sum() + value[:, :, :0].sum()
-    for tensor in (call.bias, call.sink):
-        zero = zero if tensor is None else zero + tensor.flatten()[:0].sum().to(query.dtype)
-    out = zero.expand(*query.shape[:3], call.width_v)
-    lse = torch.full_like(zero[..., 0], NEG_INF, dtype=compute_dtype(query.dtype)) if call.return_lse else None
-    weights = zero.expand(*query.shape[:3], extent.len_k).clone() if call.return_weights else None
-    return Result(out.clone(), lse, weights)
 
 
 def restore_shape(call: AttentionInputs, result: Result) -> Answer:

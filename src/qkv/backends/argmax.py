@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .. import ops
 from ..cost.price import Cost, product_flops
-from ..inputs import AttentionInputs, compact, compute_dtype
+from ..inputs import AttentionInputs, compact, compute_dtype, fold_group
 from ..masks import Band
 from ..shapes import Bool, Float, Int
 from ..similarity import Argmax
@@ -24,6 +24,7 @@ from .reference import Result, dot_products, gather_best
 
 BLOCK_SCORES = 1 << 20  # scores in a block of the torch path
 BLOCK_KEYS = 1 << 14  # keys in a block of the torch path
+NOT_KEPT, NAN_SCORE, NO_KEY = -3, -2, -1  # in place of the best key's index
 PAIRS_AT_ONCE = 1 << 15  # pairs whose scores `resolve_ties` sums again at a time
 
 
@@ -33,6 +34,10 @@ class BestKeys(NamedTuple):
     key_index: Int[Tensor, "b h r"]
     empty: Bool[Tensor, "b h r"]
     has_nan: Bool[Tensor, "b h r"]
+
+    def code(self) -> Int[Tensor, "b h r"]:
+        """One integer for each query: the index, `NO_KEY` or `NAN_SCORE`."""
+        return torch.where(self.has_nan, NAN_SCORE, torch.where(self.empty, NO_KEY, self.key_index))
 
 
 def reasons_against(call: AttentionInputs) -> tuple[str, ...]:
@@ -57,11 +62,28 @@ def cost(call: AttentionInputs) -> Cost:
 
 
 def run(call: AttentionInputs) -> Result:
-    with torch.no_grad():
-        best = _run_native(call)
-        RUNS["argmax.blocks" if best is None else "argmax.native"] += 1
-        best = _run_blocks(call) if best is None else best
-    return Result(gather_best(call.query, call.key, call.value, *best, traced=False), None, None)
+    return Result(gather_best(call.query, call.key, call.value, *best_keys(call), traced=False), None, None)
+
+
+@torch.no_grad()
+def best_keys(call: AttentionInputs) -> BestKeys:
+    """The best key of each query."""
+    best = _run_native(call)
+    RUNS["argmax.blocks" if best is None else "argmax.native"] += 1
+    return _run_blocks(call) if best is None else best
+
+
+def gradients(
+    call: AttentionInputs, code: Int[Tensor, "b h r"], grad_out: Float[Tensor, "b h r dv"]
+) -> list[Tensor | None] | None:
+    """The gradients of query, key, value, bias and sink from the best keys; None if these were not kept."""
+    if bool((code == NOT_KEPT).any()):
+        return None
+    # An unattended row gets no gradient, and so does a row of NaN, whose output is no value.
+    grad = fold_group(grad_out.masked_fill((code < 0).unsqueeze(-1), 0.0), call.heads_kv)
+    index = fold_group(code.clamp_min(0).unsqueeze(-1), call.heads_kv).expand_as(grad)
+    by_value = torch.zeros_like(call.value).scatter_add_(2, index, grad)
+    return [torch.zeros_like(call.query), torch.zeros_like(call.key), by_value, None, None]
 
 
 def best_keys_of_part(call: AttentionInputs, native: bool) -> BestKeys:

@@ -173,6 +173,21 @@ def _run(call: AttentionInputs) -> Result:
     return Result(out.to(call.query.dtype), None, None)
 
 
+def gradients_of_call(call: AttentionInputs, grad: Tensor) -> list[Tensor | None]:
+    """The gradients of query, key, value, bias and sink for a finite answer."""
+    key_range, dtype = key_range_of(call), compute_dtype(call.query.dtype)
+    maps = feature_maps(call.similarity, call.width)
+    query, grad = compact(call.query).to(dtype), grad.to(dtype)
+    fully_masked = fully_masked_rows(call.extent, key_range, (0, call.extent.len_q), query.device)
+    if fully_masked is not None:
+        query, grad = query.masked_fill(fully_masked, 0.0), grad.masked_fill(fully_masked, 0.0)
+    scan = Scan(query, compact(call.key).to(dtype), compact(call.value).to(dtype), maps, key_range)
+    by_query, by_key, by_value = gradients(scan, grad)
+    if fully_masked is not None:
+        by_query = by_query.masked_fill(fully_masked, 0.0)
+    return [by_query, by_key, by_value, None, None]
+
+
 def fully_masked_rows(
     extent: Extent, key_range: KeyRange, rows: tuple[int, int], device: torch.device
 ) -> Bool[Tensor, "#batch 1 rows 1"] | None:

@@ -10,7 +10,7 @@ kernel lacks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -259,19 +259,51 @@ class _PiecewiseAttention(torch.autograd.Function):
         call.check_mask_unchanged(ctx.versions)
         if torch.is_grad_enabled():
             return None, None, *_reference_gradients(call, sink, needed, grad_out, grad_lse)
-        empty = lse == NEG_INF
-        if grad_out is not None and empty.any():
-            # The gradient of a fully masked row must not reach a key, even if it is NaN.
-            grad_out = grad_out.masked_fill(empty.unsqueeze(-1), 0.0)
-        if grad_lse is not None or needed[3]:
-            by_blocks = block_gradients(call, sink, BackwardInputs(lse, grad_out, grad_lse))
-            return None, None, *(grad if need else None for grad, need in zip(by_blocks, needed, strict=True))
-        assert grad_out is not None
-        dq, dk, dv = _gradients(call, ctx.pieces, grad_out, out, lse)
-        dsink = None
-        if needed[4] and sink is not None:
-            dsink = sink_gradient(sink, lse, -(grad_out.to(lse.dtype) * out.to(lse.dtype)).sum(-1))
-        return None, None, dq, dk, dv, None, dsink
+        return None, None, *_softmax_gradients(call, ctx.pieces, sink, needed, grad_out, grad_lse, out, lse)
+
+
+def gradients_from_lse(
+    call: AttentionInputs,
+    needed: Sequence[bool],
+    grad_out: Tensor | None,
+    grad_lse: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+) -> list[Tensor | None] | None:
+    """The gradients of query, key, value, bias and sink from out and lse; None if a number is not finite."""
+    given = call.similarity.sink if isinstance(call.similarity, Softmax) else None
+    sink = given if isinstance(given, Tensor) else None
+    tensors = call.query, call.key, call.value, *(() if sink is None else (sink,))
+    if not ops.all_finite(*tensors) or not bool((lse < torch.inf).all()):
+        return None
+    grads = _softmax_gradients(call, cut_mask(call), call.sink, needed, grad_out, grad_lse, out, lse)
+    if sink is not None and grads[4] is not None:
+        grads[4] = grads[4].reshape(sink.shape).to(sink.dtype)
+    return grads
+
+
+def _softmax_gradients(
+    call: AttentionInputs,
+    pieces: list[Piece],
+    sink: Tensor | None,
+    needed: Sequence[bool],
+    grad_out: Tensor | None,
+    grad_lse: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+) -> list[Tensor | None]:
+    empty = lse == NEG_INF
+    if grad_out is not None and empty.any():
+        # The gradient of a fully masked row must not reach a key, even if it is NaN.
+        grad_out = grad_out.masked_fill(empty.unsqueeze(-1), 0.0)
+    if grad_lse is not None or needed[3]:
+        by_blocks = block_gradients(call, sink, BackwardInputs(lse, grad_out, grad_lse))
+        return [grad if need else None for grad, need in zip(by_blocks, needed, strict=True)]
+    assert grad_out is not None
+    by_sink = None
+    if needed[4] and sink is not None:
+        by_sink = sink_gradient(sink, lse, -(grad_out.to(lse.dtype) * out.to(lse.dtype)).sum(-1))
+    return [*_gradients(call, pieces, grad_out, out, lse), None, by_sink]
 
 
 def _reference_gradients(

@@ -1,0 +1,143 @@
+"""The operators qkv::attention and qkv::attention_backward: opcheck, the bits of the eager call, the same backends."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import qkv
+from qkv.backends.base import RUNS
+from qkv.backends.description import describe_mask, describe_similarity
+from qkv.masks import Extent
+
+HEADS, GROUP, N, WIDTH, VALUES = 2, 3, 40, 11, 13
+MASK = qkv.Causal() & qkv.Padding(lengths=[40, 23])
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "causal": {"mask": qkv.Causal()},
+    "padding": {"mask": MASK},
+    "padding in a tensor": {"mask": qkv.Padding(keep=torch.arange(N) < torch.tensor([[N], [0]]))},
+    "bias and sink": {"similarity": qkv.Softmax(sink=torch.randn(HEADS * GROUP)), "bias": torch.randn(1, 6, N, N)},
+    "softcap": {"similarity": qkv.Softmax(softcap=3.0), "mask": MASK},
+    "flash": {"backend": "sdpa", "mask": MASK},
+    "argmax": {"similarity": qkv.Argmax(), "mask": MASK},
+    "argmax in blocks": {"similarity": qkv.Argmax(), "mask": qkv.Dense(torch.rand(N, N) < 0.5), "backend": "argmax"},
+    "features": {"similarity": qkv.FeatureMap(qkv.features.elu1), "mask": MASK, "backend": "linear"},
+    "no normalization": {"similarity": qkv.FeatureMap(qkv.features.relu, normalize=False), "backend": "linear"},
+    "polynomial": {"similarity": qkv.Polynomial(), "mask": qkv.Causal(-3), "backend": "linear"},
+}
+
+
+def inputs(dtype: torch.dtype = torch.float32, seed: int = 0) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = ((HEADS * GROUP, WIDTH), (HEADS, WIDTH), (HEADS, VALUES))
+    return [torch.randn(2, heads, N, width, generator=generator).to(dtype) for heads, width in shapes]
+
+
+def arguments(tensors: list[torch.Tensor], options: dict[str, Any], lse: bool = False) -> tuple[Any, ...]:
+    """What a compiled program passes to the operator."""
+    query, key, value = tensors
+    similarity = options.get("similarity", qkv.Softmax())
+    sink = getattr(similarity, "sink", None)
+    sink = sink if isinstance(sink, torch.Tensor) else None
+    extent = Extent(2, query.shape[1], query.shape[2], key.shape[2])
+    mask = options.get("mask")
+    described = describe_mask(None if mask is None else mask.resolved(extent), extent, query.device)
+    words = describe_similarity(similarity)
+    assert described is not None
+    assert words is not None
+    grad = query.requires_grad or value.requires_grad
+    backend = options.get("backend", "auto")
+    return query, key, value, options.get("bias"), sink, None, None, *words, *described, backend, grad, lse
+
+
+def operator(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.ops.qkv.attention.default(*given)
+
+
+@pytest.mark.parametrize("options", CASES.values(), ids=CASES)
+def test_the_operator_has_the_bits_and_the_backend_of_the_call(options: dict[str, Any]) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        tensors = inputs(dtype)
+        given = {**options, **({"bias": options["bias"].to(dtype)} if "bias" in options else {})}
+        RUNS.clear()
+        expected = qkv.attention(*tensors, **given)
+        engines = set(RUNS)
+        RUNS.clear()
+        out, _ = operator(*arguments(tensors, given))
+        assert torch.equal(out, expected)
+        assert set(RUNS) == engines
+
+
+@pytest.mark.parametrize("options", CASES.values(), ids=CASES)
+def test_the_operator_has_the_gradients_of_the_call(options: dict[str, Any]) -> None:
+    found = []
+    for compute in (lambda *t, o: qkv.attention(*t, **o), lambda *t, o: operator(*arguments(list(t), o))[0]):
+        leaves = [tensor.requires_grad_() for tensor in inputs()]
+        given = dict(options)
+        if "bias" in given:
+            given["bias"] = given["bias"].clone().requires_grad_()
+            sink = options["similarity"].sink.clone().requires_grad_()
+            given["similarity"] = qkv.Softmax(sink=sink)
+            out = compute(*leaves, o=given)
+            leaves += [given["bias"], sink]
+        else:
+            out = compute(*leaves, o=given)
+        found.append(torch.autograd.grad(out.square().sum(), leaves))
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_gradient_of_lse_and_masked_nan() -> None:
+    query, key, value = inputs()
+    key[1, :, 23:], value[1, :, 23:] = float("nan"), float("inf")
+    found = []
+    for compute in (
+        lambda *t: qkv.attention(*t, mask=MASK, return_lse=True),
+        lambda *t: operator(*arguments(list(t), {"mask": MASK}, lse=True)),
+    ):
+        leaves = [tensor.clone().requires_grad_() for tensor in (query, key, value)]
+        out, lse = compute(*leaves)
+        found.append([out, lse, *torch.autograd.grad(out.sum() + lse.sum(), leaves)])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+        assert other.isfinite().all()
+
+
+def test_packed_documents() -> None:
+    query, key, value = (tensor[:1] for tensor in inputs())
+    edges = torch.tensor([0, 7, 7, 40])
+    expected = qkv.varlen(*(t[0].transpose(0, 1) for t in (query, key, value)), edges, mask=qkv.Causal())
+    words = ("Softmax", [], "Causal", [], [], "auto", False, False)
+    out, _ = operator(query, key, value, None, None, edges, edges, *words)
+    assert torch.equal(out[0].transpose(0, 1), expected)
+    with pytest.raises(qkv.errors.MaskError, match="cu_seqlens_q"):
+        operator(query, key, value, None, None, edges[:3], edges, *words)
+
+
+@pytest.mark.parametrize("options", [CASES["plain"], CASES["bias and sink"], CASES["argmax"], CASES["features"]])
+def test_opcheck_of_shapes_and_registration(options: dict[str, Any]) -> None:
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    for grad in (False, True):
+        tensors = [tensor.requires_grad_(grad) for tensor in inputs()]
+        torch.library.opcheck(torch.ops.qkv.attention.default, arguments(tensors, options), test_utils=tests)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", CASES.values(), ids=CASES)
+def test_opcheck(options: dict[str, Any]) -> None:
+    for grad in (False, True):
+        tensors = [tensor.requires_grad_(grad) for tensor in inputs()]
+        torch.library.opcheck(torch.ops.qkv.attention.default, arguments(tensors, options, lse="bias" in options))
+
+
+@pytest.mark.slow
+def test_compiled_programs_keep_the_fast_path() -> None:
+    """In a new process: the shape checks that tests switch on cannot be traced."""
+    program = Path(__file__).parents[1] / "helpers" / "compiled_operators.py"
+    done = subprocess.run([sys.executable, "-W", "ignore", program], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split("\n")[-2] == "all passed"
