@@ -88,7 +88,7 @@ def has_same_tokens(cache: qkv.KVCache, data: bytes) -> None:
     """Compare the keys and values of each row, up to its length."""
     tensors = safetensors.torch.load(data)
     for row in range(cache.batch):
-        start, stored = cache._stored_row(row)
+        start, stored = cache.stored_row(row)
         length = int(tensors["lengths"][row]) - start
         for name in ("key", "value", "key_scale", "value_scale"):
             if name in tensors:

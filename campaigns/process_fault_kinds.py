@@ -167,7 +167,7 @@ def thread_fault(draw: random.Random) -> None:
                     shared.fork().append(-mark, mark)
                 if pick.random() < 0.05:
                     back = max(0, shared.length - 2)
-                    with shared._pool.lock:
+                    with shared.lock:
                         shared.crop(min(back, shared.length))
                 if pick.random() < 0.1:
                     key, value = shared.tensors()

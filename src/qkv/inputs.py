@@ -51,7 +51,7 @@ is_compiling, _forward_ad, _PARAMETER = torch.compiler.is_compiling, torch.autog
 class _CacheSizes(Protocol):
     """The parts of a `KVCache` or `LinearState` that validation reads."""
 
-    _dtype_device: tuple[torch.dtype, torch.device] | None
+    token_type: tuple[torch.dtype, torch.device] | None
 
     @property
     def batch(self) -> int: ...
@@ -66,8 +66,8 @@ class _CacheSizes(Protocol):
 class _Lengths(_CacheSizes, Protocol):
     """A `KVCache`: also how many tokens each row holds, and how many a query attends to."""
 
-    _lengths: np.ndarray
-
+    @property
+    def row_lengths(self) -> np.ndarray: ...
     @property
     def window(self) -> int | None: ...
 
@@ -524,7 +524,7 @@ def read_decode_inputs(
 
     batch, heads, n, _ = query.shape
     counts, left = check_lengths(lengths, padding, batch, n)
-    past = cache._lengths.copy()
+    past = cache.row_lengths.copy()
     total = int(past.max()) + n if counts is None else int((past + counts).max())
     if batch * heads * n * total >= _MAX_SCORES:
         shapes = f"{tuple(query.shape)} with {total} keys"
@@ -765,8 +765,8 @@ def check_cache_fit(cache: _CacheSizes, key: Tensor, value: Tensor, query_heads:
     if key.shape[2] != value.shape[2]:
         given = f"{value.shape[2]} tokens with {key.shape[2]} keys"
         raise ShapeError(complaint("value", given, "one value for each key"))
-    if cache._dtype_device is not None and cache._dtype_device != (key.dtype, key.device):
-        dtype, device = cache._dtype_device
+    if cache.token_type is not None and cache.token_type != (key.dtype, key.device):
+        dtype, device = cache.token_type
         hint = f"convert with .to({str(device)!r}, {dtype}), or reset() the cache"
         given = f"{key.dtype} on {key.device}"
         raise DtypeError(complaint("key", given, f"{dtype} on {device}, as the cache was given before", hint))
@@ -850,6 +850,23 @@ def check_lengths(lengths: Any, padding: Any, batch: int, n: int) -> tuple[np.nd
         row = int(wrong[0])
         raise OptionError(complaint(f"lengths[{row}]", int(counts[row]), f"0 to {n}, the number of new tokens"))
     return counts, padding == "left"
+
+
+def check_crop(n: Any, lengths: np.ndarray, what: str) -> np.ndarray:
+    """The tokens that each row keeps: n of all rows, or n[b] of row b."""
+    if isinstance(n, Tensor | np.ndarray | list | tuple) and np.ndim(n):
+        kept = _integers("n", n)
+        if kept.shape != lengths.shape:
+            raise ShapeError(complaint("n", f"shape {kept.shape}", f"a number, or one for each of {len(lengths)} rows"))
+    else:
+        kept = np.array([check_size("n", n, least=0)])
+    most = lengths if len(kept) > 1 or np.ndim(n) else np.array([int(lengths.max())])
+    wrong = np.flatnonzero((kept < 0) | (kept > most))
+    if len(wrong):
+        row = int(wrong[0])
+        wanted = f"at most {int(most[row])}, the {what}'s length"
+        raise OptionError(complaint("n", int(kept[row]), wanted, "crop keeps the first n tokens; it cannot add tokens"))
+    return np.minimum(lengths, kept)
 
 
 def check_rows(index: Any, batch: int) -> np.ndarray:

@@ -31,7 +31,7 @@ def test_torch_writes_what_the_native_library_writes(storage, padding, monkeypat
             plain.append(key, value, lengths, padding)
     assert native.lengths.tolist() == plain.lengths.tolist() == [80, 137, 76]
     for row in range(3):
-        (start, one), (other_start, other) = native._stored_row(row), plain._stored_row(row)
+        (start, one), (other_start, other) = native.stored_row(row), plain.stored_row(row)
         assert start == other_start
         for mine, yours in zip(one, other, strict=True):
             assert (mine is None) == (yours is None)

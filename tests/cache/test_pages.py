@@ -114,16 +114,16 @@ def test_the_native_library_writes_the_same_bytes(storage, width, values, dtype)
         value = torch.randn(2, 3, n, values, generator=generator).to(dtype)
         value[0, 0, 0, 0] = float("nan")
         key[1, 1, 0] = 0
-        with one._pool.lock:
+        with one.lock:
             one.append(key, value)
-        other._reserve(n, None)
+        other.reserve(n, None)
         for row in range(2):
             other._write_row(row, int(other._lengths[row]), to_storage(other._layout, key[row], value[row]))
-        other._publish(key, None)
+        other.commit(key, None)
     for row in range(2):
         pages = [cache._pool.gather(cache._table.row_pages(row).tolist()) for cache in (one, other)]
         assert torch.equal(pages[0].view(2 * 3, -1)[:, 0], pages[1].view(2 * 3, -1)[:, 0])
-        for found, wanted in zip(one._stored_row(row)[1], other._stored_row(row)[1], strict=True):
+        for found, wanted in zip(one.stored_row(row)[1], other.stored_row(row)[1], strict=True):
             if found is not None:
                 torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
 
@@ -445,7 +445,7 @@ POINTS = [
         (PageTable, name)
         for name in ("at", "put", "with_slots_for", "missing_pages", "cut_below", "cut_from", "copy", "all")
     ],
-    *[(KVCache, name) for name in ("_reserve", "_write", "_evict", "_take", "_return_pages", "_set_rows")],
+    *[(KVCache, name) for name in ("reserve", "write", "_evict", "_take", "_return_pages", "_set_rows")],
 ]
 
 

@@ -725,7 +725,7 @@ def test_any_sequence_of_verbs_against_a_plain_list(name: str, steps: list[tuple
         agree(state, rows, 50 + seed, n=2)
 
 
-@pytest.mark.parametrize("name", ["_dtype_device", "_sums", "_contents"])
+@pytest.mark.parametrize("name", ["token_type", "_sums", "_contents"])
 @pytest.mark.parametrize("after", [False, True])
 def test_an_interruption_between_two_of_its_stores_leaves_nothing_that_it_cannot_read(name: str, after: bool) -> None:
     class Interrupted(qkv.LinearState):

@@ -39,12 +39,12 @@ from ..inputs import (
 )
 from ..masks import Causal, Dense, Mask, Padding, Window
 from ..ops import library
-from ..ops.kernels import DTYPE_CODE, NO_STRIDES, NativeStep, cache_attend
+from ..ops.kernels import DTYPE_CODE, NativeStep
 from ..ops.loader import limit_threads_after_fork
 from ..shapes import Float
 from ..similarity import AnySimilarity, Argmax, Softmax, as_similarity
-from .kv import KVCache, check_cache
-from .pages import PAGE, allocate, from_storage
+from .kv import NO_BOUNDS, Bounds, KVCache, check_cache
+from .pages import allocate
 from .state import LinearState
 
 _RIGHT = "right"
@@ -142,7 +142,7 @@ def _plan_key(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, similar
 
 def _find_plan(query: Any, key: Any, value: Any, cache: KVCache, similarity: AnySimilarity | None) -> Plan | None:
     """The plan of the same call on another cache, such as another layer of a model."""
-    if cache._dtype_device is not None or not (type(query) is type(key) is type(value) is Tensor):
+    if cache.token_type is not None or not (type(query) is type(key) is type(value) is Tensor):
         return None
     if not isinstance(similarity, AnySimilarity | None):  # refused later, with a message
         return None
@@ -159,7 +159,7 @@ def _run_plan(plan: Plan, query: Tensor, key: Tensor, value: Tensor, cache: KVCa
     if end > cache._writable_end:
         if not step.fits(query, key, value):
             return None
-        cache._reserve(n, None)
+        cache.reserve(n, None)
     table = cache._table
     addresses = table.address, table.slots, cache._lengths_at, cache._handle_lengths_at, _threads()
     # empty_like is the fastest allocation but keeps strides; `run` returns False if they are not contiguous.
@@ -169,7 +169,7 @@ def _run_plan(plan: Plan, query: Tensor, key: Tensor, value: Tensor, cache: KVCa
             return None
     RUNS["decode.native"] += 1
     if cache._plan is None:
-        cache._plan, cache._dtype_device = plan, (key.dtype, key.device)
+        cache._plan, cache.token_type = plan, (key.dtype, key.device)
     if end >= cache._evict_from and plan.window:
         cache._evict()
     if n == 1 and not end & 7:
@@ -201,7 +201,7 @@ def _decode_state(
     if similarity is not None and not state.has_similarity(as_similarity(similarity)):
         wanted = f"{state.similarity!r} with the state's own map, or None"
         raise OptionError(complaint("similarity", repr(similarity), wanted, "the sums contain its features"))
-    with state._lock:
+    with state.lock:
         check_plain_tensor("query", query)
         check_new_tokens(state, key, value)
         if (query.dtype, query.device) != (key.dtype, key.device):
@@ -211,7 +211,7 @@ def _decode_state(
             raise ShapeError(complaint("query", f"shape {tuple(query.shape)}", "(batch, heads, n, width)"))
         check_query(query, key, state)
         counts, left = check_lengths(lengths, padding, state.batch, key.shape[2])
-        out = state._advance(query.detach().resolve_neg(), key, value, counts, left)
+        out = state.advance(query.detach().resolve_neg(), key, value, counts, left)
     assert out is not None
     RUNS["decode.state"] += 1
     return out
@@ -224,9 +224,9 @@ def _run(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None = 
     out = empty_output(step, cache)
     if no_tokens:
         return out.zero_()
-    cache._reserve(extent.len_q, step.counts)
     try:
-        cache._write(step.key, step.value, step.counts, step.left)
+        cache.reserve(extent.len_q, step.counts)
+        cache.write(step.key, step.value, step.counts, step.left)
         if native_reasons_against(step):
             RUNS["decode.torch"] += 1
             attend_gathered(step, cache, out)
@@ -241,9 +241,9 @@ def _run(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None = 
                     _PLANS.clear()
                 _PLANS[_plan_key(step.query, step.key, step.value, cache, similarity)] = plan
     except BaseException:
-        cache._unreserve()
+        cache.cancel()
         raise
-    cache._publish(step.key, step.counts)
+    cache.commit(step.key, step.counts)
     return out
 
 
@@ -319,7 +319,7 @@ library.set_implementation(_decode_from_graph)
 
 
 # Number of scores up to which the torch path uses the reference backend.
-_FEW_SCORES = 1 << 22
+FEW_SCORES = 1 << 22
 # Mask cells that are materialized at a time; computing one takes eight bytes.
 MAX_MASK_CELLS = 1 << 23
 _UNLIMITED = 1 << 62
@@ -333,13 +333,10 @@ class Plan(NamedTuple):
     dtype: torch.dtype
     out: tuple[int, ...]
     out_like_query: bool  # whether the output has the shape of the query
-    layout: tuple[int, int, int, int]
-    code: int
     window: int
     scale: float
     softcap: float
     sink: Tensor | None
-    sink_at: int
     argmax: bool
     step: Any  # ops.NativeStep: compares tensors with the planned ones and runs the kernel
 
@@ -399,7 +396,7 @@ def _with_gathering_cost(candidate: Candidate, cache_bytes: int, copied: int, fe
     cost = candidate.cost
     assert cost is not None
     if few and candidate.backend != "reference":
-        return Candidate(candidate.backend, (f"up to {_FEW_SCORES} scores the reference backend is used",), None)
+        return Candidate(candidate.backend, (f"up to {FEW_SCORES} scores the reference backend is used",), None)
     traffic, extra = cost.traffic + cache_bytes + 2 * copied, cost.extra + copied
     whole = Cost(cost.flops, traffic, extra, cost.overhead + 50e-6)
     return Candidate(candidate.backend, (), whole, candidate.seconds + whole.seconds - cost.seconds)
@@ -418,7 +415,7 @@ def _gathered_inputs(step: DecodeInputs, cache: KVCache) -> AttentionInputs:
 
 
 def _gathered_backend(scores: int) -> str:
-    return "reference" if scores <= _FEW_SCORES else "auto"
+    return "reference" if scores <= FEW_SCORES else "auto"
 
 
 def native_reasons_against(step: DecodeInputs) -> tuple[str, ...]:
@@ -449,13 +446,10 @@ def make_plan(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | No
         query.dtype,
         (*query.shape[:3], cache.value_width),
         cache.width == cache.value_width,
-        layout,
-        code,
         window,
         scale,
         softcap,
         sink,
-        sink_at,
         argmax,
         NativeStep(Tensor, layout, code, *shapes, window, scale, softcap, sink_at, argmax),
     )
@@ -468,80 +462,38 @@ def empty_output(step: DecodeInputs, cache: KVCache) -> Tensor:
 
 def attend_native(step: DecodeInputs, cache: KVCache, plan: Plan, out: Tensor) -> None:
     """Run the native kernel over all queries, or over blocks of queries if the mask has to be materialized."""
-    n, band, start = step.extent.len_q, step.band, int(cache._table.first.min()) * PAGE
-    limits: tuple[Any, ...] = (None, None, None, None)
+    n, band, view = step.extent.len_q, step.band, cache.view()
+    start, bounds, bias = int(view.starts.min()), NO_BOUNDS, step.bias
     if band is not None:
-        limits = _clamp_rows(band.starts), _clamp_rows(band.stops), _clamp(band.lower), _clamp(band.upper)
-    bias = step.bias
+        bounds = Bounds(_clamp_rows(band.starts), _clamp_rows(band.stops), _clamp(band.lower), _clamp(band.upper))
     if bias is not None:
         bias = (bias if bias.shape[3] == 1 else bias[..., start:]).to(torch.float32).resolve_neg()
-    for i0, i1 in [(0, n)] if band is not None else _query_blocks(step, (0, n), start):
-        keep = None if band is not None else step.keep((i0, i1), (start, step.extent.len_k))
-        part = bias if bias is None or bias.shape[2] == 1 else bias[:, :, i0:i1]
-        _attend_block(step, cache, plan, out, (i0, i1), start, limits, keep, part)
-
-
-def _attend_block(
-    step: DecodeInputs,
-    cache: KVCache,
-    plan: Plan,
-    out: Tensor,
-    rows: tuple[int, int],
-    start: int,
-    limits: tuple[Any, ...],
-    keep: Tensor | None,
-    bias: Tensor | None,
-) -> None:
-    """Attend from the queries `rows`; keep and bias have the keys from position `start` on."""
-    assert cache_attend is not None
-    i0, i1 = rows
-    n = step.extent.len_q
-    query, answer = step.query.detach().resolve_neg()[:, :, i0:i1], out[:, :, i0:i1]
-    target = answer if answer.is_contiguous() else torch.empty_like(answer, memory_format=torch.contiguous_format)
     # Padding is after the real queries of a row, or before them.
     skipped = np.zeros_like(step.past) if step.counts is None or not step.left else n - step.counts
     stop = np.full_like(step.past, n) if step.counts is None else skipped + step.counts
-    counts = np.clip(np.minimum(stop, i1) - np.maximum(skipped, i0), 0, None)
-    positions = step.past + np.maximum(i0 - skipped, 0)
-    scores = (*query.shape[:3], step.extent.len_k - start)
-    keep = None if keep is None else keep.expand(scores)
-    bias = None if bias is None else bias.expand(scores)
-    starts, stops, lower, upper = limits
-    cache_attend(
-        *plan.layout,
-        cache._table.address,
-        cache._table.slots,
-        plan.code,
-        query.shape,
-        query.data_ptr(),
-        query.stride(),
-        target.data_ptr(),
-        0,
-        positions.ctypes.data,
-        0 if step.counts is None else counts.ctypes.data,
-        step.left,
-        plan.window,
-        0 if starts is None else starts.ctypes.data,
-        0 if stops is None else stops.ctypes.data,
-        lower,
-        upper,
-        *_addressed(keep, start),
-        *_addressed(bias, start),
-        plan.scale,
-        plan.softcap,
-        plan.sink_at,
-        plan.argmax,
-        torch.get_num_threads(),
-    )
-    if target is not answer:
-        answer.copy_(target)
-
-
-def _addressed(tensor: Tensor | None, start: int) -> tuple[int, tuple[int, ...]]:
-    """The address that position 0 would have, of a tensor whose last axis begins at position `start`, and strides."""
-    if tensor is None:
-        return 0, NO_STRIDES
-    return (tensor.data_ptr() - start * tensor.stride(3) * tensor.itemsize) % 2**64, tensor.stride()
+    for i0, i1 in [(0, n)] if band is not None else _query_blocks(step, (0, n), start):
+        query, answer = step.query.detach().resolve_neg()[:, :, i0:i1], out[:, :, i0:i1]
+        target = answer if answer.is_contiguous() else torch.empty_like(answer, memory_format=torch.contiguous_format)
+        counts = np.clip(np.minimum(stop, i1) - np.maximum(skipped, i0), 0, None)
+        scores = (*query.shape[:3], step.extent.len_k - start)
+        part = bias if bias is None or bias.shape[2] == 1 else bias[:, :, i0:i1]
+        view.attend(
+            query,
+            target,
+            step.past + np.maximum(i0 - skipped, 0),
+            counts=None if step.counts is None else counts,
+            left=step.left,
+            bounds=bounds,
+            keep=None if band is not None else step.keep((i0, i1), (start, step.extent.len_k)).expand(scores),
+            bias=None if part is None else part.expand(scores),
+            start=start,
+            scale=plan.scale,
+            softcap=plan.softcap,
+            sink=plan.sink,
+            argmax=plan.argmax,
+        )
+        if target is not answer:
+            answer.copy_(target)
 
 
 def _clamp(limit: int | None) -> int | None:
@@ -570,16 +522,15 @@ def attend_gathered(step: DecodeInputs, cache: KVCache, out: Tensor) -> None:
     """The torch path: gather tokens into tensors, row by row if rows differ, and run a backend of `attention`."""
     dtype, device = compute_dtype(step.query.dtype), step.query.device
     out.zero_()
-    window, band = cache.window, step.band
+    window, band, view = cache.window, step.band, cache.view()
     # A band mask need not be materialized.
     cells = band is None or band.starts is not None or band.stops is not None
     lower, upper = (None, 1) if cells or band is None else (band.lower, 1 if band.upper is None else band.upper)
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
-        for rows, i0, i1 in _equal_row_groups(step, cache):
+        for rows, i0, i1 in _equal_row_groups(step, view.starts):
             past = int(step.past[rows.start])
-            start, stop = int(cache._table.first[rows.start]) * PAGE, past + i1 - i0
-            pairs = [from_storage(cache._read(row, start, stop)) for row in range(rows.start, rows.stop)]
-            key, value = (torch.stack(tensors).to(device, dtype) for tensors in zip(*pairs, strict=True))
+            start, stop = int(view.starts[rows.start]), past + i1 - i0
+            key, value = (tensor.to(device, dtype) for tensor in view.read(rows, start, stop))
             for j0, j1 in _query_blocks(step, (i0, i1), start) if cells else [(i0, i1)]:
                 offset = past - start + j0 - i0
                 mask = Causal(offset=offset + min(1, upper) - 1)
@@ -599,10 +550,9 @@ def attend_gathered(step: DecodeInputs, cache: KVCache, out: Tensor) -> None:
                 out[rows, :, j0:j1] = choose(call).run(call).out
 
 
-def _equal_row_groups(step: DecodeInputs, cache: KVCache) -> Iterator[tuple[slice, int, int]]:
+def _equal_row_groups(step: DecodeInputs, first: np.ndarray) -> Iterator[tuple[slice, int, int]]:
     """Slices of batch rows that can be computed together, each with the range of their real queries."""
     n, batch = step.extent.len_q, step.extent.batch
-    first = cache._table.first
     if step.counts is None and (step.past == step.past[0]).all() and (first == first[0]).all():
         yield slice(0, batch), 0, n
         return

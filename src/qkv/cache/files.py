@@ -49,7 +49,7 @@ MAX_MODEL_HEADER = 100_000_000  # bytes; safetensors itself refuses longer heade
 
 def save(cache: KVCache, path: str | os.PathLike[str]) -> None:
     target = check_path(path)
-    with cache._pool.lock:
+    with cache.lock:
         tensors, metadata = _cache_tensors(cache), _cache_metadata(cache)
     write_safetensors(target, tensors, metadata)
 
@@ -98,7 +98,7 @@ def load(kind: type[KVCache], path: str | os.PathLike[str]) -> KVCache:
 
 
 def _cache_tensors(cache: KVCache) -> dict[str, Tensor]:
-    rows = [cache._stored_row(row) for row in range(cache.batch)]
+    rows = [cache.stored_row(row) for row in range(cache.batch)]
     span = max(stored.key.shape[1] for _, stored in rows)
 
     def stacked(tensors: list[Tensor]) -> Tensor:
@@ -198,7 +198,7 @@ def _build_cache(kind: type[KVCache], about: _Description, tensors: dict[str, Te
     cache._capacity = about.capacity
     cache._lengths[:] = starts
     cache._table.first[:] = cache._table.stop[:] = starts // PAGE
-    cache._reserve(0, counts)
+    cache.reserve(0, counts)
     for row in range(batch):
         new = slice(0, int(counts[row]))
         parts = [tensors.get(name) for name in StoredTokens._fields]
@@ -273,7 +273,7 @@ def printable(text: str) -> str:
 
 def save_state(state: LinearState, path: str | os.PathLike[str]) -> None:
     target = check_path(path)
-    with state._lock:
+    with state.lock:
         contents, sums = state._contents, state._sums
         tensors = {
             "lengths": torch.from_numpy(contents.lengths.copy()),
@@ -290,7 +290,7 @@ def save_state(state: LinearState, path: str | os.PathLike[str]) -> None:
                 "keep": keep.contiguous(),
             }
             tensors |= recent
-        dtype = "" if state._dtype_device is None else str(state._dtype_device[0]).removeprefix("torch.")
+        dtype = "" if state.token_type is None else str(state.token_type[0]).removeprefix("torch.")
     sizes = {name: str(getattr(state, name)) for name in ("batch", "heads", "width", "value_width")}
     about = {"format": _STATE_FORMAT, "version": _STATE_VERSION, "similarity": repr(state.similarity), "dtype": dtype}
     write_safetensors(target, tensors, about | sizes)
@@ -380,7 +380,7 @@ def _build_state(
     if token_dtype is None:
         return state
     cpu = torch.device("cpu")
-    state._dtype_device = token_dtype, cpu
+    state.token_type = token_dtype, cpu
     state._sums = make_sums(token_dtype, cpu, state._maps, state.value_width)
     recent, columns, keep = None, 0, None
     if "key" in tensors:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
-from ..inputs import check_lengths, check_new_tokens, check_rows, check_size
-from ..ops.kernels import DTYPE_CODE, cache_append, populate_memory
+from ..inputs import check_crop, check_lengths, check_new_tokens, check_rows, check_size
+from ..ops.kernels import DTYPE_CODE, NO_STRIDES, cache_append, cache_attend, populate_memory
 from ..ops.library import register_cache
 from ..shapes import Float
 from .pages import (
@@ -36,6 +36,104 @@ _FIRST_SLOTS = 64  # page slots per row in a new table: 4,096 tokens
 
 
 Padding = Literal["right", "left"]
+
+
+class Bounds(NamedTuple):
+    """A band in absolute positions: starts[b] ≤ j < stops[b] and p + lower ≤ j < p + upper; None: no such bound."""
+
+    starts: np.ndarray | None = None
+    stops: np.ndarray | None = None
+    lower: int | None = None
+    upper: int | None = None
+
+
+NO_BOUNDS = Bounds()
+
+
+class CacheView(NamedTuple):
+    """The pages of a cache, for those who attend to its tokens."""
+
+    layout: PageLayout
+    pool: PagePool
+    table: PageTable
+    window: int | None
+
+    @property
+    def starts(self) -> np.ndarray:
+        """The first stored position of each row."""
+        return self.table.first * PAGE
+
+    def stored(self, row: int, start: int, stop: int) -> StoredTokens:
+        """Tokens start to stop − 1 of a row in the storage format; start is the first position of a page."""
+        addresses = self.table.row_pages(row, start // PAGE)[: -(-(stop - start) // PAGE)]
+        stored = read_pages(self.layout, self.pool.gather(addresses.tolist()))
+        return StoredTokens(*(None if tensor is None else tensor[:, : stop - start] for tensor in stored))  # pyright: ignore[reportArgumentType]
+
+    def read(self, rows: slice, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Keys and values (rows, heads, tokens, …) of the tokens start to stop − 1."""
+        pairs = [from_storage(self.stored(row, start, stop)) for row in range(rows.start, rows.stop)]
+        key, value = (torch.stack(tensors) for tensors in zip(*pairs, strict=True))
+        return key, value
+
+    def attend(
+        self,
+        query: Tensor,
+        out: Tensor,
+        positions: np.ndarray,
+        *,
+        counts: np.ndarray | None = None,
+        left: bool = False,
+        lse: Tensor | None = None,
+        bounds: Bounds = NO_BOUNDS,
+        keep: Tensor | None = None,
+        bias: Tensor | None = None,
+        start: int = 0,
+        scale: float = 1.0,
+        softcap: float = 0.0,
+        sink: Tensor | None = None,
+        argmax: bool = False,
+    ) -> None:
+        """Run the native kernel, which writes `out`, contiguous, and `lse`, if given.
+
+        Args:
+            query: (batch, heads_q, n, width) with the tokens at positions[b] to positions[b] + counts[b] − 1.
+            left: Whether padding is left of the counted queries.
+            keep, bias: (batch, heads_q, n, keys from position `start` on); bias and sink in float32.
+        """
+        assert cache_attend is not None
+        cache_attend(
+            *self.layout.native_args,
+            self.table.address,
+            self.table.slots,
+            DTYPE_CODE[query.dtype],
+            query.shape,
+            query.data_ptr(),
+            query.stride(),
+            out.data_ptr(),
+            0 if lse is None else lse.data_ptr(),
+            positions.ctypes.data,
+            0 if counts is None else counts.ctypes.data,
+            left,
+            self.window or 0,
+            0 if bounds.starts is None else bounds.starts.ctypes.data,
+            0 if bounds.stops is None else bounds.stops.ctypes.data,
+            bounds.lower,
+            bounds.upper,
+            *_addressed(keep, start),
+            *_addressed(bias, start),
+            scale,
+            softcap,
+            0 if sink is None else sink.data_ptr(),
+            argmax,
+            torch.get_num_threads(),
+        )
+
+
+def _addressed(tensor: Tensor | None, start: int) -> tuple[int, tuple[int, ...]]:
+    """The address that position 0 would have, of a tensor whose last axis begins at position `start`, and strides."""
+    if tensor is None:
+        return 0, NO_STRIDES
+    return (tensor.data_ptr() - start * tensor.stride(3) * tensor.itemsize) % 2**64, tensor.stride()
 
 
 class KVCache:
@@ -145,8 +243,18 @@ class KVCache:
     @property
     def nbytes(self) -> int:
         """Bytes of the pages that this cache uses, shared pages included, and of preallocated pages."""
-        with self._pool.lock:
+        with self.lock:
             return (self._table.pages + len(self._preallocated)) * self._layout.page_bytes
+
+    @property
+    def lock(self) -> Any:
+        """The lock that a cache shares with its forks."""
+        return self._pool.lock
+
+    @property
+    def row_lengths(self) -> np.ndarray:
+        """`lengths` as the array that the cache itself uses: callers copy it or hold the lock."""
+        return self._lengths
 
     def __repr__(self) -> str:
         kind = str(self.dtype).removeprefix("torch.")
@@ -178,37 +286,37 @@ class KVCache:
         >>> cache.lengths
         tensor([3, 1])
         """
-        with self._pool.lock:
+        with self.lock:
             check_new_tokens(self, key, value)
             counts, left = check_lengths(lengths, padding, self.batch, key.shape[2])
             if key.shape[2] == 0 or (counts is not None and not counts.any()):
                 return
-            self._reserve(key.shape[2], counts)
             try:
-                self._write(key, value, counts, left)
+                self.reserve(key.shape[2], counts)
+                self.write(key, value, counts, left)
             except BaseException:
-                self._unreserve()
+                self.cancel()
                 raise
-            self._publish(key, counts)
+            self.commit(key, counts)
 
-    def crop(self, n: int) -> None:
-        """Keep the first n tokens of each row; shorter rows are unchanged.
+    def crop(self, n: Any) -> None:
+        """Keep the first n tokens of each row.
 
         With a window, n is refused if keys that a query at position n attends to have already been evicted.
 
+        Args:
+            n: One number, for which shorter rows are unchanged, or one for each row.
+
         >>> import torch
-        >>> cache = KVCache(batch=1, heads=1, width=2)
-        >>> cache.append(torch.ones(1, 1, 5, 2), torch.ones(1, 1, 5, 2))
-        >>> cache.crop(3)
-        >>> cache.length
-        3
+        >>> cache = KVCache(batch=2, heads=1, width=2)
+        >>> cache.append(torch.ones(2, 1, 5, 2), torch.ones(2, 1, 5, 2))
+        >>> cache.crop(4)
+        >>> cache.crop([1, 3])
+        >>> cache.lengths
+        tensor([1, 3])
         """
-        n = check_size("n", n, least=0)
-        with self._pool.lock:
-            if n > self.length:
-                hint = "crop keeps the first n tokens; it cannot add tokens"
-                raise OptionError(complaint("n", n, f"at most {self.length}, the cache's length", hint))
-            self._rewind(np.minimum(self._lengths, n))
+        with self.lock:
+            self._rewind(check_crop(n, self._lengths, "cache"))
 
     def reorder(self, index: Any) -> None:
         """Replace the rows by rows[index], as in beam search; a row may be repeated or dropped, and batch may change.
@@ -221,7 +329,7 @@ class KVCache:
         >>> cache.tensors()[0][:, 0, 0, 0]
         tensor([2., 2., 1.])
         """
-        with self._pool.lock:
+        with self.lock:
             rows = check_rows(index, self.batch)
             times = np.bincount(rows, minlength=self.batch)
             old = self._table
@@ -246,21 +354,21 @@ class KVCache:
         >>> cache.length, other.length
         (3, 6)
         """
-        with self._pool.lock:
+        with self.lock:
             other = object.__new__(type(self))
             other._setup(self._layout, self._pool, self.batch, self._capacity, self._window)
             self._pool.share(self._table.all())
             other._set_rows(self._lengths, self._table.copy())
-            other._dtype_device, other._keep_past = self._dtype_device, self._keep_past
+            other.token_type, other.keep_past = self.token_type, self.keep_past
             self._clear_writable_end()
             return other
 
     def reset(self) -> None:
         """Remove all tokens; tokens that are appended later may have another dtype."""
-        with self._pool.lock:
+        with self.lock:
             unused = self._table.all()
             self._set_rows(np.zeros_like(self._lengths), PageTable.empty(self.batch))
-            self._dtype_device = self._plan = None
+            self.token_type = self._plan = None
             self._return_pages(unused)
 
     @property
@@ -275,15 +383,15 @@ class KVCache:
         They hold the positions `start` to `length` − 1: all of them without a window. Their dtype is float16 or
         bfloat16 for caches of that dtype, and float32 otherwise.
         """
-        with self._pool.lock:
+        with self.lock:
             first = self.start
             shape = self.batch, self.heads, self.length - first
             dtype = torch.float32 if self.dtype is torch.int8 else self.dtype
             key, value = (allocate((*shape, width), dtype).zero_() for width in (self.width, self.value_width))
             for row in range(self.batch):
-                start, tensors = self._row_tensors(row)
+                start, stored = self.stored_row(row)
                 new = slice(start - first, int(self._lengths[row]) - first)
-                key[row, :, new], value[row, :, new] = tensors
+                key[row, :, new], value[row, :, new] = from_storage(stored)
             return key, value
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -309,18 +417,18 @@ class KVCache:
         hint = "cache.save(path) and KVCache.load(path) write and read safetensors"
         raise OptionTypeError(complaint("KVCache", "pickled", "a cache that is saved", hint))
 
-    # An append reserves pages, writes tokens, publishes lengths. `_lengths` alone defines which tokens are stored and
-    # is written last, in one operation, so an interrupted append has no effect. Callers of the methods below hold
-    # the pool's lock and have checked their arguments.
+    # An append is `reserve`, `write`, `commit`; `view` reads tokens in between. `_lengths` alone defines which tokens
+    # are stored and is written last, in one operation, so an interrupted append has no effect. Callers of the methods
+    # below hold `lock` and have checked their arguments.
 
     def _setup(self, layout: PageLayout, pool: PagePool, batch: int, capacity: int | None, window: int | None) -> None:
         self._layout, self._pool, self._capacity, self._window = layout, pool, capacity, window
         self._preallocated: list[int] = []  # unused pages of those that capacity allocated
         self._preallocated_count = 0
         self._number = register_cache(self)
-        self._keep_past = False  # whether pages outside the window are kept until `_evict_past`
-        self._dtype_device: tuple[torch.dtype, torch.device] | None = None  # of the first append
-        self._plan: Any = None  # plan of the last checked decode call; valid while batch and `_dtype_device` stay
+        self.keep_past = False  # whether pages outside the window are kept until `evict_past`
+        self.token_type: tuple[torch.dtype, torch.device] | None = None  # of the first append
+        self._plan: Any = None  # plan of the last checked decode call; valid while batch and `token_type` stay
         self._set_rows(np.zeros(batch, dtype=np.int64), PageTable.empty(batch, _FIRST_SLOTS))
 
     def __del__(self) -> None:
@@ -364,7 +472,7 @@ class KVCache:
         self._preallocated_count = len(self._lengths) * pages
         self._preallocated = self._pool.take(self._preallocated_count, prompt=True)
 
-    def _reserve(self, n: int, counts: np.ndarray | None) -> None:
+    def reserve(self, n: int, counts: np.ndarray | None) -> None:
         """Add the pages that n (or counts[b]) more tokens need, each owned by this cache alone."""
         lengths, pool = self._lengths, self._pool
         if counts is None and (
@@ -443,13 +551,13 @@ class KVCache:
         self._writable_end = min(int(table.stop.min()) * PAGE, _NO_LIMIT if self._capacity is None else self._capacity)
         self._evict_from = _NO_LIMIT if self._window is None else (int(table.first.min()) + 1) * PAGE + self._window
 
-    def _unreserve(self) -> None:
-        """Undo `_reserve` after an error: remove the pages without tokens."""
+    def cancel(self) -> None:
+        """Undo `reserve` after an error: remove the pages without tokens."""
         self._writable_end = self._evict_from = 0
         self._return_pages(self._table.cut_from(pages_for(self._lengths)))
 
-    def _write(self, key: Tensor, value: Tensor, counts: np.ndarray | None, left: bool) -> None:
-        """Write tokens into the reserved pages; they are not visible before `_publish`."""
+    def write(self, key: Tensor, value: Tensor, counts: np.ndarray | None, left: bool) -> None:
+        """Write tokens into the reserved pages; they are not visible before `commit`."""
         key, value = key.detach().resolve_neg(), value.detach().resolve_neg()
         if cache_append is not None and key.is_cpu:
             cache_append(
@@ -486,12 +594,12 @@ class KVCache:
             write_page(self._layout, self._pool.page(page), slot, parts)
             done = part.stop
 
-    def _publish(self, key: Tensor, counts: np.ndarray | None) -> None:
+    def commit(self, key: Tensor, counts: np.ndarray | None) -> None:
         """Make the written tokens visible."""
         if counts is not None:
             self._writable_end = self._evict_from = 0
-        if self._dtype_device is None:
-            self._dtype_device = key.dtype, key.device
+        if self.token_type is None:
+            self.token_type = key.dtype, key.device
         np.add(self._lengths, key.shape[2] if counts is None else counts, out=self._lengths)
         self._handle_lengths[:] = self._lengths
         if self._window is not None:
@@ -500,7 +608,7 @@ class KVCache:
     def _evict(self) -> None:
         """Remove the pages entirely before length − window: no later query attends to them."""
         assert self._window is not None
-        if self._keep_past:
+        if self.keep_past:
             return
         first = (self._lengths - self._window) // PAGE
         if (first > self._table.first).any():
@@ -508,12 +616,12 @@ class KVCache:
             self._return_pages(self._table.cut_below(first))
             self._evict_from = (int(self._table.first.min()) + 1) * PAGE + self._window if self._writable_end else 0
 
-    def _evict_past(self) -> None:
-        """Evict what `_keep_past` has kept outside the window."""
-        if self._keep_past and self._window is not None:
-            self._keep_past = False
+    def evict_past(self) -> None:
+        """Evict what `keep_past` has kept outside the window."""
+        if self.keep_past and self._window is not None:
+            self.keep_past = False
             self._evict()
-            self._keep_past = True
+            self.keep_past = True
 
     def _rewind(self, lengths: np.ndarray) -> None:
         """Shorten rows to these lengths."""
@@ -536,20 +644,14 @@ class KVCache:
         if not self._pool.shared and int(lengths.min()) == int(lengths.max()):
             self._set_writable_end()
 
-    def _row_tensors(self, row: int) -> tuple[int, tuple[Tensor, Tensor]]:
-        """The first stored position of a row, and its keys and values from there on, dequantized."""
-        start, stored = self._stored_row(row)
-        return start, from_storage(stored)
+    def view(self) -> CacheView:
+        """What the cache stores now, written tokens included; valid while the lock is held."""
+        return CacheView(self._layout, self._pool, self._table, self._window)
 
-    def _stored_row(self, row: int) -> tuple[int, StoredTokens]:
-        start, stop = int(self._table.first[row]) * PAGE, int(self._lengths[row])
-        return start, self._read(row, start, stop)
-
-    def _read(self, row: int, start: int, stop: int) -> StoredTokens:
-        """Tokens start to stop - 1 of a row, published or not; start is the first position of a page."""
-        addresses = self._table.row_pages(row, start // PAGE)[: -(-(stop - start) // PAGE)]
-        stored = read_pages(self._layout, self._pool.gather(addresses.tolist()))
-        return StoredTokens(*(None if tensor is None else tensor[:, : stop - start] for tensor in stored))  # pyright: ignore[reportArgumentType]
+    def stored_row(self, row: int) -> tuple[int, StoredTokens]:
+        """The first stored position of a row, and its tokens from there on, in the storage format."""
+        start = int(self._table.first[row]) * PAGE
+        return start, self.view().stored(row, start, int(self._lengths[row]))
 
     def _take(self, count: int, *, prompt: bool = False) -> list[int]:
         """Take pages, preallocated ones first."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from .. import ops
 from ..errors import OptionError, OptionTypeError, complaint
 from ..features import MAX_FEATURES, FeatureMaps, feature_maps
-from ..inputs import check_lengths, check_new_tokens, check_rows, check_size
+from ..inputs import check_crop, check_lengths, check_new_tokens, check_rows, check_size
 from ..ops.kernels import IDENTITY, FeatureRule, linear_attention, linear_state_size
 from ..shapes import Bool, Float
 from ..similarity import AnySimilarity, FeatureMap, Polynomial, Similarity, as_similarity
@@ -121,13 +121,14 @@ class LinearState:
         break_even = self._maps.features * (self._value_width + 1) // (self._width + self._value_width)
         self._max_recent = max(16, min(_MAX_RECENT, break_even))
         self._shared = LockOwner()
-        self._dtype_device: tuple[torch.dtype, torch.device] | None = None
+        self.token_type: tuple[torch.dtype, torch.device] | None = None
         self._sums: Sums | None = None
         self._contents = _empty_snapshot(batch)
         self._snapshots: list[StateSnapshot] = []
 
     @property
-    def _lock(self) -> Any:
+    def lock(self) -> Any:
+        """The lock that a state shares with its forks."""
         return self._shared.lock
 
     @property
@@ -168,7 +169,7 @@ class LinearState:
     @property
     def nbytes(self) -> int:
         """Bytes of the sums and of the whole buffer of recent tokens, without snapshots."""
-        itemsize = 4 if self._dtype_device is None else self._dtype_device[0].itemsize
+        itemsize = 4 if self.token_type is None else self.token_type[0].itemsize
         recent = self.batch * self._heads * self._max_recent * (self._width + self._value_width) * itemsize
         sums = self._sums or make_sums(torch.float32, torch.device("cpu"), self._maps, self._value_width)
         return recent + self.batch * self._heads * sums.head_bytes()
@@ -193,13 +194,16 @@ class LinearState:
             lengths: How many of the n tokens are real in each row; all if None. Padding is not stored.
             padding: Where the padding of a shorter row is: "right" or "left" of its real tokens.
         """
-        with self._lock:
+        with self.lock:
             check_new_tokens(self, key, value)
             counts, left = check_lengths(lengths, padding, self.batch, key.shape[2])
-            self._advance(None, key, value, counts, left)
+            self.advance(None, key, value, counts, left)
 
-    def crop(self, n: int) -> None:
+    def crop(self, n: Any) -> None:
         """Keep the first n tokens of each row, if the others are recent tokens or there is a snapshot of that length.
+
+        Args:
+            n: One number, for which shorter rows are unchanged, or one for each row.
 
         >>> import torch, qkv
         >>> state = LinearState(qkv.Polynomial(2), batch=1, heads=1, width=2)
@@ -208,13 +212,9 @@ class LinearState:
         >>> state.length
         3
         """
-        n = check_size("n", n, least=0)
-        with self._lock:
-            if n > self.length:
-                hint = "crop keeps the first n tokens; it cannot add tokens"
-                raise OptionError(complaint("n", n, f"at most {self.length}, the state's length", hint))
+        with self.lock:
             contents = self._contents
-            wanted = np.minimum(contents.lengths, n)
+            wanted = check_crop(n, contents.lengths, "state")
             # Longer snapshots have tokens that are removed here.
             shorter = [snapshot for snapshot in self._snapshots if (snapshot.lengths <= wanted).all()]
             if (wanted >= contents.summed).all():
@@ -226,17 +226,17 @@ class LinearState:
                     return
             least = int(contents.summed[wanted < contents.summed].max())
             hint = "tokens cannot be removed from a sum; call snapshot() at lengths that you want to crop to"
-            raise OptionError(complaint("n", n, f"at least {least}, or the length of a snapshot", hint))
+            raise OptionError(complaint("n", str(n), f"at least {least}, or the length of a snapshot", hint))
 
     def snapshot(self) -> None:
         """Save the contents so that `crop` can return to this length. A snapshot takes as much memory as the state."""
-        with self._lock:
+        with self.lock:
             self._snapshots = [s for s in self._snapshots if not np.array_equal(s.lengths, self._contents.lengths)]
             self._snapshots.append(self._contents)
 
     def reorder(self, index: Any) -> None:
         """Replace the rows by rows[index], as in beam search; rows may be repeated or dropped, and batch may change."""
-        with self._lock:
+        with self.lock:
             rows = check_rows(index, self.batch)
             self._contents, self._snapshots = (
                 _take_rows(self._contents, rows),
@@ -245,7 +245,7 @@ class LinearState:
 
     def fork(self) -> LinearState:
         """Return an independent state with the same tokens; the two share memory until one changes."""
-        with self._lock:
+        with self.lock:
             other = object.__new__(type(self))
             other.__dict__.update(self.__dict__)
             other._snapshots = list(self._snapshots)
@@ -253,9 +253,9 @@ class LinearState:
 
     def reset(self) -> None:
         """Remove all tokens and snapshots; tokens that are appended later may have another dtype."""
-        with self._lock:
+        with self.lock:
             self._contents, self._snapshots = _empty_snapshot(self.batch), []
-            self._dtype_device = self._sums = None
+            self.token_type = self._sums = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state without snapshots to a safetensors file. The file is replaced atomically."""
@@ -280,7 +280,7 @@ class LinearState:
         hint = "state.save(path) and LinearState.load(path, similarity) write and read safetensors"
         raise OptionTypeError(complaint("LinearState", "pickled", "a state that is saved", hint))
 
-    def _advance(
+    def advance(
         self, query: Tensor | None, key: Tensor, value: Tensor, counts: np.ndarray | None, left: bool
     ) -> Tensor | None:
         """Append tokens and attend from their queries, if given. The contents are replaced last, in one assignment."""
@@ -316,22 +316,22 @@ class LinearState:
             assert new_keep is not None
             out = out.masked_fill(~new_keep[:, None, :, None], 0.0)
         # In this order: an interrupt in between leaves contents that the state can read.
-        if self._dtype_device is None:
-            self._dtype_device = key.dtype, key.device
+        if self.token_type is None:
+            self.token_type = key.dtype, key.device
         self._sums = sums
         self._contents = contents
         return out
 
     def _advance_by_token(self, query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None) -> Tensor:
         """Used if values are non-finite: 0 · inf is NaN, so earlier queries must not multiply later tokens by 0."""
-        start, outs = (self._contents, self._sums, self._dtype_device), []
+        start, outs = (self._contents, self._sums, self.token_type), []
         try:
             for i in range(key.shape[2]):
                 counts = None if keep is None else keep[:, i].cpu().numpy().astype(np.int64)
                 one = slice(i, i + 1)
-                outs.append(self._advance(query[:, :, one], key[:, :, one], value[:, :, one], counts, False))
+                outs.append(self.advance(query[:, :, one], key[:, :, one], value[:, :, one], counts, False))
         except BaseException:
-            self._contents, self._sums, self._dtype_device = start
+            self._contents, self._sums, self.token_type = start
             raise
         return torch.cat(outs, dim=2)
 

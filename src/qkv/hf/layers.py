@@ -123,7 +123,7 @@ class PagedLayer(CacheLayerMixin):
         self.cache = KVCache(
             batch, heads, width, value_width=value_width, capacity=self.capacity, window=self.window, dtype=self.storage
         )
-        self.cache._keep_past = self.record_past
+        self.cache.keep_past = self.record_past
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         if self._pending is not None:
@@ -153,7 +153,7 @@ class PagedLayer(CacheLayerMixin):
         """From now on keep tokens outside the window until `crop`, so that recent tokens can be removed."""
         self.record_past = True
         if self.cache is not None:
-            self.cache._keep_past = True
+            self.cache.keep_past = True
 
     def crop(self, tokens_to_remove: int) -> None:
         """Remove the last -tokens_to_remove tokens; the number is negative, as in transformers."""
@@ -166,9 +166,9 @@ class PagedLayer(CacheLayerMixin):
         if length < 0:
             raise OptionError(complaint("tokens_to_remove", tokens_to_remove, f"at least {-self.length}"))
         cache = self.cache
-        with cache._pool.lock:
-            cache._rewind(self.stored(length).sum(1).numpy(force=True))
-            cache._evict_past()
+        with cache.lock:
+            cache.crop(self.stored(length).sum(1))
+            cache.evict_past()
         self._stored = None if self._stored is None else self._stored[:, :length]
         self.length = length
         self._real = None if self._real is None else self._real[:, :length]

@@ -577,13 +577,13 @@ def check_layer_caches(cache: list[Any]) -> None:
 @contextlib.contextmanager
 def rollback_on_error(cache: list[KVCache | LinearState]) -> Iterator[None]:
     """On an error, crop what earlier layers appended. A LinearState cannot be cropped: the next call refuses it."""
-    before = [layer._lengths.copy() for layer in cache if isinstance(layer, KVCache)]
+    before = [layer.lengths for layer in cache if isinstance(layer, KVCache)]
     try:
         yield
     except BaseException:
         caches = [layer for layer in cache if isinstance(layer, KVCache)]
         for layer, lengths in zip(caches, before, strict=True):
-            with layer._pool.lock, contextlib.suppress(OptionError):  # the window may have evicted earlier tokens
+            with layer.lock, contextlib.suppress(OptionError):  # the window may have evicted earlier tokens
                 if len(lengths) == layer.batch:
-                    layer._rewind(lengths)
+                    layer.crop(lengths)
         raise
