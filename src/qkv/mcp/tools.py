@@ -21,6 +21,7 @@ from ..exercises.sheets import Reading, read_sheet
 
 LONGEST = 20_000  # characters of a text
 MOST_STEPS = 200  # lines of a derivation
+MOST_WORDS = 2_000  # characters of a reason, which may repeat an answer
 MOST_NUMBERS = 2**28  # numbers of the tensors that a call is explained for
 
 _BANK = re.compile(r"[a-z]+(?:-[a-z]+)*(?::\d{1,18})?")
@@ -105,7 +106,7 @@ def check_answer(exercise: AnyExercise, answer: Text, part: Part = "", reveal: b
         if refused or not reading.understood:
             return {"verdict": "unread", "why": "; ".join(refused) or _words(reading)}
     outcome = judge(record, label, answer)
-    found: Answered = {"verdict": outcome.kind, "why": outcome.words(spoilers=reveal)}
+    found: Answered = {"verdict": outcome.kind, "why": outcome.words(spoilers=reveal)[:MOST_WORDS]}
     if reveal:
         shown = [_shown(each, False) for each in _parts(reading, in_words) if in_words or each.asked.label == label]
         found["answer"] = "; ".join(str(each.get("answer", each.get("not_answered"))) for each in shown)
