@@ -106,7 +106,10 @@ class Questions:
                 self.places.setdefault(number, []).append(_place(key, number, path, asked, exercise))
             self.places.setdefault(number, [])
             texts.setdefault(number, []).extend(_texts(exercise))
-            titles.setdefault(number, set()).update(_words(exercise.title))
+            printed = re.search(
+                rf"^\W*{re.escape(number)}\s?[.):]\s*([A-Z].{{3,100}})$", getattr(exercise, "printed", ""), re.M
+            )
+            titles.setdefault(number, set()).update(_words(exercise.title or (printed[1] if printed else "")))
         self.titles = titles
         words = {number: set(_words(" ".join(text))) for number, text in texts.items()}
         spread = Counter(word for each in words.values() for word in each)

@@ -217,7 +217,7 @@ class Walk:
             section.head = ""
             section.table = False
         self._open(section)
-        state.path, state.blank = label.path if not blank else state.path or place.path, blank
+        state.path, state.blank = place.path if not blank else state.path or place.path, blank
         return True
 
     def _open(self, section: Section) -> None:

@@ -7,7 +7,7 @@ import re
 from ..exercises.forms.statement import closing, squeezed
 from ..exercises.forms.statement import phrases as form_phrases
 from ..exercises.record import Exercise
-from .questions import Place, phrases
+from .questions import Place, pattern, phrases
 from .torn import whole
 
 _CODE = re.compile(r"[\w.]+(?:\(.*\))?|[\w.\s*/+-]{1,40}|\[[^\[\]]*\]|-?\d+|[\w.]*\(?[\"'][\w,\s]+->\s*\w*[\"'].*")
@@ -105,7 +105,9 @@ def _chosen(text: str, place: Place) -> str | None:
     offered = options(place)
     text = re.sub(r"^[A-Z]\s*=\s*", "", text) if re.match(r"^[A-Z]\s*=\s*[^=]", text) and place.asked.object else text
     if offered:
-        chosen = offered.get(squeezed(text).removeprefix("torch"))
+        chosen = next(
+            (found for each in _bare(text) if (found := offered.get(squeezed(each).removeprefix("torch")))), None
+        )
         label = re.fullmatch(
             r"(?:option|choice)?\s*\(?([A-Za-z]{1,4}|\d)\)?(?:(?:\s*,|\s+and)\s*\(?[A-Za-z]{1,4}\)?)*",
             text,
@@ -123,6 +125,14 @@ def _chosen(text: str, place: Place) -> str | None:
     if not is_code(text, place.exercise):
         return None
     return text
+
+
+def _bare(text: str) -> list[str]:
+    """A text, and what it may say without a name before and a remark behind: "shape of A: [d, k] (shared)"."""
+    remark = re.sub(r"\s*\([^()]*\)\s*$", "", text)
+    named = [re.split(r":\s+|\s(?:is|=|→)\s", each) for each in (text, remark)]
+    ends = [pieces[-1] for pieces in named if not pattern("denied").search(" ".join(pieces[:-1]))]
+    return [text, remark, *(each.strip("` .") for each in ends)]
 
 
 def fits(text: str, place: Place) -> bool:
