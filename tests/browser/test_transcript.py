@@ -35,7 +35,7 @@ def test_a_file_is_graded_as_the_library_does(opened, ready):
 def test_marks_lead_to_verdicts_and_back_by_pointer_and_keys(opened):
     page = opened("transcript")
     address = page.url
-    mark = page.locator(".words mark a").first
+    mark = page.locator(".words .notes a").first
     mark.click()
     assert page.evaluate("document.activeElement.id") == "claim-1-1"
     page.keyboard.press("Tab")

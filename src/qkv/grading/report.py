@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..exercises.outcome import known_mistakes
 from ..exercises.printing import answer_words
 from ..exercises.record import Exercise, plain_label
 from ..exercises.solving import solve_part
-from ..reading import Turn
+from ..reading import AnswerClaim, Turn
 from ..render import document as d
 from ..render.from_text import passages, words
 from ..render.to_text import signs
@@ -167,19 +167,21 @@ def _of_chat(report: GradeReport, below: int = 2) -> Iterator[d.Block]:
         yield d.Heading("The chat", below)
     for turn in report.chat.turns[:MOST_TURNS] if report.rows else ():
         yield d.Heading(f"Turn {turn.index + 1}, {turn.name or turn.speaker}", 4)
-        yield from _of_turn(report, turn)
+        yield from margins(report, turn)
     if len(report.chat.turns) > MOST_TURNS:
         yield d.Paragraph(f"The first {MOST_TURNS} of {len(report.chat.turns)} turns are shown.")
 
 
-def _of_turn(report: GradeReport, turn: Turn) -> Iterator[d.Margin]:
-    """The passages of a turn, and next to each the verdicts on what it claims."""
+def margins(
+    report: GradeReport, turn: Turn, name: Callable[[AnswerClaim], str] = lambda claim: ""
+) -> Iterator[d.Margin]:
+    """The passages of a turn, and next to each the verdicts on what it claims, which lead to the claim's `name`."""
     judged = [(row, each) for row in report.rows for each in row.claims if each.claim.turn == turn.index]
     said = list(_of_whole_turn(report, turn))
     waiting: list[tuple[d.Block, ...]] = []
     for (start, stop), blocks in passages(turn.text, [each.claim.span[1] for _, each in judged]):
         waiting.append(blocks)
-        said += [_verdict(row, each) for row, each in judged
+        said += [_verdict(row, each, name(each.claim)) for row, each in judged
                  if start < max(each.claim.span[1], each.claim.span[0] + 1) <= stop]  # fmt: skip
         if said:
             # A note is higher than the line that it is about: it may begin next to what stands before that.
@@ -191,10 +193,10 @@ def _of_turn(report: GradeReport, turn: Turn) -> Iterator[d.Margin]:
         yield d.Margin(tuple(block for each in waiting for block in each))
 
 
-def _verdict(row: Row, judged: Judged) -> tuple[d.Text, ...]:
+def _verdict(row: Row, judged: Judged, leads_to: str) -> tuple[d.Text, ...]:
     kind = judged.outcome.kind
     style = _STYLES.get(kind, "") if judged.decides or judged.outcome else ""
-    said = d.Text(f"{SIGNS[kind]} {row.label} {_KINDS.get(kind, kind)}", style)
+    said = d.Text(f"{SIGNS[kind]} {row.label} {_KINDS.get(kind, kind)}", style, leads_to)
     if judged.outcome or not judged.decides:
         return (said,)
     return said, d.Text(f": “{quote(judged, _SHORT_QUOTE)}”: {judged.outcome.words()}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -118,12 +118,26 @@ def _row(row: Row, name: str) -> dict[str, Any]:
     }
 
 
-def _turns(report: GradeReport, rows: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
+def _turns(report: GradeReport, rows: Sequence[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
+    from ...grading.report import margins
+    from ..markup import blocks_html
+
+    ids = {
+        id(each.claim): claim["id"]
+        for row, shown in zip(report.rows, rows, strict=True)
+        for each, claim in zip(row.claims, shown["claims"], strict=True)
+    }
     claims = [claim for row in rows for claim in row["claims"]]
     for turn in report.chat.turns[:MOST_TURNS]:
         mine = {claim["id"]: (*claim["span"],) for claim in claims if claim["turn"] == turn.index + 1}
         cut = [{"text": text, "claims": names} for text, names in pieces(turn.text, mine)]
-        yield {"index": turn.index + 1, "speaker": turn.speaker, "name": turn.name, "pieces": cut}
+        yield {"index": turn.index + 1, "speaker": turn.speaker, "name": turn.name, "pieces": cut,
+               "html": blocks_html(margins(report, turn, lambda claim: ids[id(claim)]))}  # fmt: skip
+
+
+def pictures(state: State, result: Result) -> dict[str, str]:
+    """The turns as they are shown; what they hold is escaped already."""
+    return {f"turn-{turn['index']}": turn["html"] for turn in result["turns"]}
 
 
 def pieces(text: str, spans: Mapping[str, tuple[int, ...]]) -> list[tuple[str, list[str]]]:
@@ -195,9 +209,10 @@ VIEW = View(
     fields=FIELDS,
     compute=compute,
     python=python,
+    pictures=pictures,
     schema={
         "name": _TEXT,
-        "turns": _list(_object(index=_COUNT, speaker=_TEXT, name=_TEXT, pieces=_PIECES)),
+        "turns": _list(_object(index=_COUNT, speaker=_TEXT, name=_TEXT, pieces=_PIECES, html=_TEXT)),
         "turns_in_all": _COUNT,
         "rows": _list(_ROW),
         "rules": _list(_object(name=_TEXT, kept=_TEXT, set_in=_COUNT, turn=_TURN, evidence=_TEXT, broken=_YES)),
