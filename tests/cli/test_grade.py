@@ -213,3 +213,45 @@ def test_grading_needs_no_torch(chat):
         [sys.executable, "-c", code, str(chat)], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout.strip() == "2 False", done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:The 'initial' parameter is deprecated:DeprecationWarning")
+def test_other_readers(run, chat, tmp_path, monkeypatch):
+    from qkv.reading import from_quotes, read_chat, record
+
+    (tmp_path / "claims").mkdir()
+    row = {"turn": 1, "question": "3", "part": "a", "quote": r"$d\mu^2$", "claim": r"d\mu^2", "anchor": "answer"}
+    (tmp_path / "sheet.md").write_text(SHEET, encoding="utf-8")
+    from qkv.grading import from_sheet
+
+    found = from_quotes(read_chat(chat), from_sheet(tmp_path / "sheet.md"), [row])
+    record(tmp_path / "claims" / "chat.jsonl", read_chat(chat), found, reader="a person")
+    for source in (tmp_path / "claims", tmp_path / "claims" / "chat.jsonl"):
+        code, out, _ = run(chat, "--sheet", tmp_path / "sheet.md", "--reader", f"replay:{source}", "--json")
+        rows = json.loads(out)["rows"]
+        assert code == 0
+        assert [len(each["claims"]) for each in rows] == [1, 0]
+    code, _, err = run(chat, "--reader", f"replay:{tmp_path / 'sheet.md'}")
+    assert (code, "recording" in err) == (2, True)
+    code, _, err = run(chat, "--reader", "nosuch/model")
+    assert (code, "--reader: got 'nosuch/model'" in err) == (2, True)
+
+
+@pytest.mark.filterwarnings("ignore:The 'initial' parameter is deprecated:DeprecationWarning")
+def test_a_language_model_as_reader_prints_progress_and_what_it_used(run, chat, tmp_path, monkeypatch):
+    pytest.importorskip("inspect_ai")
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    def reply(*_):
+        output = ModelOutput.from_content("mockllm/model", '{"claims": []}')
+        return output.model_copy(update={"usage": ModelUsage(input_tokens=1000, output_tokens=20, total_tokens=1020)})
+
+    model = get_model("mockllm/model", custom_outputs=reply, memoize=False)
+    monkeypatch.setattr("qkv.cli.evaluate.model_named", lambda name, arguments, option: model)
+    monkeypatch.setenv("QKV_CACHE", str(tmp_path / "cache"))
+    code, out, err = run(chat, "--reader", "mockllm/model", "--json")
+    assert code == 0
+    assert err.splitlines()[-1] == "read 2 of 2 turns; 4,000 tokens read, 80 written"
+    assert json.loads(out)["used"]["input"] == 4000
+    code, out, err = run(chat, "--reader", "mockllm/model", "--json")
+    assert err.splitlines()[-1] == "read 2 of 2 turns; 0 tokens read, 0 written, 4 replies from the cache"

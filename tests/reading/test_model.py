@@ -96,7 +96,7 @@ def test_nonsense_gives_no_claims_and_a_finding(tmp_path, reply):
     assert claims(tmp_path, reply, ()) == ([], {"reading_nonsense"})
 
 
-def test_a_turn_that_was_not_read_accuses_nobody(tmp_path):
+def test_a_turn_that_was_not_read_leaves_the_part_open(tmp_path):
     """The second turn holds the correction: where it fails, the first answer is not called never right."""
     found, codes = claims(tmp_path, (FIRST,), TimeoutError("too slow"))
     assert codes == {"reading_failed"}
@@ -201,6 +201,6 @@ def test_replies_are_read_with_fences_words_and_single_backslashes():
     assert rows_of(json.dumps([FIRST])) == want
     assert rows_of(plain.replace("\\\\", "\\")) == want
     latex = FIRST | {"quote": "\\frac{1}{\\nu} \\times\n\\beta", "claim": '"\\rho"'}
-    assert rows_of(json.dumps([latex]))[0].quote == latex["quote"]
-    assert rows_of(json.dumps([latex]).replace("\\\\", "\\"))[0].quote == latex["quote"]
+    for reply in (json.dumps([latex]), json.dumps([latex]).replace("\\\\", "\\")):
+        assert [row.quote for row in rows_of(reply) or ()] == [latex["quote"]]
     assert rows_of('{"claims": []}') == []

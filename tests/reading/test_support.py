@@ -37,9 +37,9 @@ WRITTEN_OTHERWISE = [
     ("[0.5, 0.25]", "(0.5, 0.25)"),
     ("0", "zero"),
 ]
-ADDED = [("d^2", "d"), ("d^2", "2d"), ("b d^2", "b^2 d"), ("sqrt(d)", "d"), ("sqrt(2) d", "d"), ("2 d", "d"), ("-1", "1"),
-         ("1/d", "d"), ("d mu^2", "d mu"), ("q^T k", "q k"), ("0.5", "1/2"), ("n d", "d"), ("d d", "d"), ("64", "d"),
-         ("mu", "the mean is d"), ("O(b d^2 + b d n)", "O(bd + bdn)\n2")]  # fmt: skip
+ADDED = [("d^2", "d"), ("d^2", "2d"), ("b d^2", "b^2 d"), ("sqrt(d)", "d"), ("sqrt(2) d", "d"), ("2 d", "d"),
+         ("-1", "1"), ("1/d", "d"), ("d mu^2", "d mu"), ("q^T k", "q k"), ("0.5", "1/2"), ("n d", "d"), ("d d", "d"),
+         ("64", "d"), ("mu", "the mean is d"), ("O(b d^2 + b d n)", "O(bd + bdn)\n2")]  # fmt: skip
 LEFT_OUT = [("d", "2d"), ("d", "√d"), ("d", "d^2"), ("d", "d/2"), ("O(b d + b d n)", "O(bd + bdn)\n2"), ("d", "E = 2d")]
 
 

@@ -11,7 +11,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from importlib.resources import files
@@ -36,8 +36,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra("qkv.reading.model", "inspect-ai", "grading") from error
 
-BEFORE = 4  # turns that are shown before the one to read
-LONGEST = 1_500  # characters of each
+BEFORE, LONGEST = 4, 1_500  # turns that are shown before the one to read, and characters of each
 
 
 class Row(BaseModel):
@@ -68,7 +67,7 @@ class Request(NamedTuple):
     prompts: tuple[str, ...]
 
 
-def requests(chat: Chat, exercises: Mapping[str, Exercise], readings: int = 1) -> list[Request]:
+def requests(chat: Chat, exercises: Mapping[str, Exercise], readings: int = 1) -> Iterator[Request]:
     """What a reader of a chat is given, turn by turn; a person can read by it too.
 
     Args:
@@ -83,14 +82,12 @@ def requests(chat: Chat, exercises: Mapping[str, Exercise], readings: int = 1) -
     # No text holds its own hash: what is quoted cannot end the quotation.
     mark = fingerprint(chat)[:12]
     spoken = [turn for turn in chat.turns if turn.speaker != "note"]
-    found: list[Request] = []
     for at, turn in enumerate(spoken):
         last = spoken[max(0, at - BEFORE) : at]
         said = "\n\n".join(f"{each.speaker}:\n<<< {mark}\n{each.text[:LONGEST]}\n{mark} >>>" for each in last)
         fill = {"before": said, "mark": mark, "turn": turn.index + 1, "text": turn.text}
         if turn.speaker != "student" and exercises:
-            found.append(Request(turn, system, tuple(template.format(questions=order, **fill) for order in orders)))
-    return found
+            yield Request(turn, system, tuple(template.format(questions=order, **fill) for order in orders))
 
 
 def _question(label: str, exercise: Exercise) -> str:
@@ -122,13 +119,12 @@ class ModelReader:
         self.cache = cache_folder() / "readings" if cache is None else Path(cache)
         self.config = api.GenerateConfig(max_tokens=max_tokens, max_retries=2, attempt_timeout=seconds)
         self.config.response_schema = api.ResponseSchema(name="claims", json_schema=json_schema(Rows))
-        self.findings: list[Finding] = []
-        self.used: Counter[str] = Counter()
+        self.findings, self.used = list[Finding](), Counter[str]()
 
     def read(self, chat: Chat, exercises: Mapping[str, Exercise]) -> list[AnswerClaim]:
         """The claims of a chat on which all readings agree, in order; `findings` says what was not taken."""
         self.findings, self.used, admission = [], Counter(), Admission(exercises)
-        asked = requests(chat, exercises, self.readings)
+        asked = list(requests(chat, exercises, self.readings))
         with start_blocking_portal() as portal:
             # Inspect limits how many requests are under way.
             replies = portal.call(lambda: asyncio.gather(*(self._of_turn(request, len(asked)) for request in asked)))
@@ -184,8 +180,7 @@ def rows_of(reply: str) -> list[Row] | None:
     # A formula in JSON has its backslashes doubled; models forget it.
     escape = r'\\(["\\/]|u[0-9a-fA-F]{4}|n(?!(?:eq?|u|abla)\b)|[bfrt](?![a-z]))|\\'
     reply = re.sub(escape, lambda found: found[0] if found[1] else r"\\", reply)
-    found: list[Any] = []
-    at = 0
+    found, at = list[Any](), 0
     while (at := reply.find("{", at)) >= 0:
         try:
             value, at = json.JSONDecoder(strict=False).raw_decode(reply, at)
@@ -205,9 +200,9 @@ def agreed(readings: Sequence[Sequence[AnswerClaim]], admission: Admission) -> l
     for key in dict.fromkeys((each.question, each.part) for reading in readings for each in reading):
         mine = [[each for each in reading if (each.question, each.part) == key] for reading in readings]
         said = [[each for each in reading if each.stance == "asserted"] for reading in mine]
-        if all(admission.among(each, two) for one in said for two in said for each in one):
+        if all(any(admission.same(each, other) for other in two) for one in said for two in said for each in one):
             for each in mine[0]:
-                sure = all(admission.among(each, [two for two in other if two.counts]) for other in said)
+                sure = all(any(two.counts and admission.same(each, two) for two in other) for other in said)
                 claims.append(each if sure else each.model_copy(update={"anchor": "none"}))
         else:
             every = sorted((each for reading in said for each in reading), key=lambda each: not each.counts)

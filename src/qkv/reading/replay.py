@@ -104,9 +104,7 @@ def from_quotes(chat: Chat, exercises: Mapping[str, Exercise], rows: Sequence[Ma
 def _lines(path: Path) -> list[dict[str, Any]]:
     """The objects of a file of JSON Lines, at least one."""
     try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
-    except (OSError, ValueError, RecursionError) as error:
-        raise OptionError(complaint("recording", f"{path.name} ({error})", "JSON Lines")) from None
-    if not rows or not all(isinstance(row, dict) for row in rows):
-        raise OptionError(complaint("recording", path.name, "a line of JSON with the chat, then one for each claim"))
-    return rows
+        header, *rows = [{**json.loads(line)} for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+        return [header, *rows]
+    except (OSError, TypeError, ValueError, RecursionError) as error:
+        raise OptionError(complaint("recording", f"{path.name} ({error})", "claims as JSON Lines")) from None

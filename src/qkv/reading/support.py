@@ -25,14 +25,7 @@ from .questions import Place, Questions, phrases
 
 _RAISED = str.maketrans({sign: f"^{plain}" for sign, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿᵀ⊤⊺", "0123456789-nTTT", strict=True)})
 _GAP = "¶"  # between glyphs that do not belong to one formula
-_STARS = r"(?<=[\w)\]])\*\*(?=[\w(-])"  # a power in code; other stars are bold print
-_MARKED = re.compile(rf"[\^\\⁰¹²³⁴⁵⁶⁷⁸⁹ⁿᵀ⊤]|{_STARS}")  # exponents are written as such
 _GREEK = re.compile(rf"(?<![A-Za-z])(?:var)?({'|'.join(GREEK)})(?![A-Za-z])")
-_GLYPH = re.compile(
-    r"\^[\s({]*(?P<power>-?\s*(?:\d+(?:\.\d+)?|\w|√|∑))|(?P<other>\d+(?:\.\d+)?|[^\W\d_]+|[√/+∑∏‖≈≤≥<>!∞%-])"
-    rf"|(?P<gap>[=,;:?{_GAP}]|\.(?!\d))"
-)
-_NAMED = re.compile(r"\s*[A-Za-z][\w{}, ]{0,20}=(?!=)")
 
 
 def glyphs(text: str) -> list[str]:
@@ -48,7 +41,7 @@ def glyphs(text: str) -> list[str]:
         text = re.sub(written, sign, text)
     text = _GREEK.sub(lambda name: GREEK[name[1]], text)
     found: list[str] = []
-    for glyph in _GLYPH.finditer(text):
+    for glyph in re.finditer(phrases()["glyph"], text):
         base = re.sub(r"[)\]}|‖]", ")", text[: glyph.start()].rstrip()[-1:])
         power = glyph["power"] and f"{base}^{glyph['power'].replace(' ', '')}"
         found.append(power or (_GAP if glyph["gap"] else glyph["other"]))
@@ -62,7 +55,7 @@ def supported(claim: str, quote: str) -> bool:
     (True, False, False, True)
     """
     said = glyphs(quote)
-    flat = not _MARKED.search(quote)
+    flat = not re.search(phrases()["raised"], quote)
     pool = Counter(said) + Counter(letter for run in said if len(run) > 1 for letter in _letters(run))
     # Of a flattened formula, a digit behind a sign may be its exponent; roots and sums have letters for signs.
     for base, sign in re.findall(r"([^\W\d_]|[)\]|‖])\s*(\d+(?![\d.])|T|>)", quote) if flat else ():
@@ -71,11 +64,10 @@ def supported(claim: str, quote: str) -> bool:
         pool[sign] += pool[letter]
     for name in re.findall(r"[^\W\d_]+(?:_[{ ]*[^\W\d_]+)+", claim):
         pool.update(glyphs(name) if re.sub(r"[_{ ]", "", name) in said else ())
-    known = set(said)
     for piece in split_outside(claim, ";\n"):
-        named = _NAMED.match(piece)
+        named = re.match(phrases()["piece_name"], piece)
         wanted = glyphs(piece[named.end() :] if named else piece)
-        parts = [sign for run in wanted for sign in ([run] if run in known else _letters(run) or [run])]
+        parts = [sign for run in wanted for sign in ([run] if run in said else _letters(run) or [run])]
         absent = Counter(each for each in parts if each != _GAP) - pool
         # The line of a fraction that is stacked is no sign of the text.
         stacked = flat and "\n" in quote and set(absent) == {"/"}
@@ -150,9 +142,17 @@ class Admission:
             text = ""
         return claim.model_copy(update={"claim": text, "part": place.part})
 
-    def among(self, one: AnswerClaim, others: Iterable[AnswerClaim]) -> bool:
-        """Whether one of other claims on the same part says the same."""
-        return any(_same(one, two, self.places[one.question, plain_label(one.part)]) for two in others)
+    def same(self, one: AnswerClaim, two: AnswerClaim) -> bool:
+        """Whether two claims on one part say the same."""
+        place = self.places[one.question, plain_label(one.part)]
+        if _in_words(place):
+            return max(one.span[0], two.span[0]) < min(one.span[1], two.span[1])
+        pieces = [[split_outside(piece, "=")[-1] for piece in split_outside(each.claim, ";\n")] for each in (one, two)]
+        if len(pieces[0]) != len(pieces[1]) or bool(one.claim) != bool(two.claim):
+            return False
+        symbols, pairs = getattr(place.exercise, "symbols", {}), list(zip(*pieces, strict=True))
+        alike = all((glyphs(first), first.count("(")) == (glyphs(last), last.count("(")) for first, last in pairs)
+        return alike or all(compare(first, last, symbols).kind == "equal" for first, last in pairs)
 
     def findings(self) -> list[Finding]:
         """How many claims were not taken, and why."""
@@ -178,14 +178,3 @@ def at_span(row: Mapping[str, Any], text: str) -> AnswerClaim:
 def _in_words(place: Place) -> bool:
     """Whether the answer is a text that is judged as it stands."""
     return place.kind in ("words", "proof") or place.asked.form == "code"
-
-
-def _same(one: AnswerClaim, two: AnswerClaim, place: Place) -> bool:
-    if _in_words(place):
-        return max(one.span[0], two.span[0]) < min(one.span[1], two.span[1])
-    pieces = [[split_outside(piece, "=")[-1] for piece in split_outside(each.claim, ";\n")] for each in (one, two)]
-    if len(pieces[0]) != len(pieces[1]) or bool(one.claim) != bool(two.claim):
-        return False
-    symbols, pairs = getattr(place.exercise, "symbols", {}), list(zip(*pieces, strict=True))
-    alike = all((glyphs(first), first.count("(")) == (glyphs(last), last.count("(")) for first, last in pairs)
-    return alike or all(compare(first, last, symbols).kind == "equal" for first, last in pairs)
