@@ -32,6 +32,7 @@ BARRED_CALLS = {
 # Exceptions: (file, name) and the reason.
 ALLOWED = {
     ("lab/running.py", "socket"): "the lab listens, on loopback by default; it opens no connection",
+    ("cli/mcp.py", "socket"): "qkv mcp --http listens on loopback; it opens no connection",
     ("lab/running.py", "webbrowser"): "qkv lab opens its address in the user's browser",
     ("lab/scheduler.py", "asyncio.subprocess"): "the type of the process below",
     ("lab/scheduler.py", "asyncio.create_subprocess_exec"): "heavy work runs in this Python, with fixed arguments",
