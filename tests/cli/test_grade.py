@@ -155,6 +155,20 @@ def test_an_export_of_several_chats_is_graded_like_a_folder(run, tmp_path):
     assert '<a href="#chat-1">export.json: chat (1)</a>' in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("text", [SHEET, "We talked about attention.\n\nIt was useful to hear of problem 3.\n"])
+@pytest.mark.parametrize("with_sheet", [True, False])
+def test_a_worksheet_or_notes_are_called_so_and_nothing_is_judged(run, tmp_path, text, with_sheet):
+    path, sheet = tmp_path / "chat.md", tmp_path / "sheet.md"
+    path.write_text(text, encoding="utf-8")
+    sheet.write_text(SHEET, encoding="utf-8")
+    code, out, _ = run(path, *(["--sheet", sheet] if with_sheet else []))
+    assert code == 0
+    assert "a worksheet or a page of notes" in " ".join(out.split())
+    found = json.loads(run(path, "--sheet", sheet, "--json")[1])
+    assert set(statuses(found).values()) <= {"unread"}
+    assert not [claim for row in found["rows"] for claim in row["claims"]]
+
+
 def test_fifty_megabytes_are_refused_at_once(run, tmp_path):
     path = tmp_path / "chat.md"
     path.write_bytes(b"User: hello\n\nTutor: hello\n\n" * 1_900_000)

@@ -166,6 +166,9 @@ def grade(
         findings.append(Finding("no_questions"))
     elif refusal is None and not any(each.decides for row in rows for each in row.claims):
         findings.append(Finding("no_claims"))
+    if refusal is None and not claims and Finding("speakers_unknown") in findings:
+        said = ("speakers_unknown", "no_claims")
+        findings = [Finding("no_chat"), *(each for each in findings if each.code not in said)]
     if len(claims) > MOST_CLAIMS:
         findings.append(Finding("too_many_claims", {"count": len(claims), "most": MOST_CLAIMS}))
     rules = broken_rules(chat, claims) if refusal is None else ()
