@@ -12,7 +12,7 @@ from .findings import CannotSolve
 from .forms.blanks import judge_blank
 from .forms.choices import judge_choice
 from .forms.items import entries_named, judge_items, rows_of
-from .forms.maps import judge_map
+from .forms.maps import judge_attention, judge_map
 from .forms.proofs import judge_proof
 from .forms.values import Context, Judge, judge_array, judge_shape, judge_value
 from .outcome import Outcome, conditional, known_mistakes, right, unread, wrong
@@ -89,6 +89,13 @@ def judge(gold: Answer, text: str, context: Context) -> Outcome:
         return (whole and judge(whole, text, context)) or judge_items(gold.items, text, context, judge)
     if context.asked.quantity == "feature_map" and context.asked.object != "count":
         return judge_map(gold, text, context)
+    if context.asked.quantity == "kernel_form" and gold.also:
+        return judge_attention(gold, text, context, _judged)
+    return _judged(gold, text, context)
+
+
+def _judged(gold: Answer, text: str, context: Context) -> Outcome:
+    """An answer that is one formula, array, class or piece of code."""
     if not context.name and (named := entries_named(gold, text, context)):
         return judge_items(named, text, context, judge)
     outcome = JUDGES.get(gold.form, judge_value)(gold, text, context)

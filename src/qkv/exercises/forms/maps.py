@@ -6,6 +6,7 @@ Features may be listed with dots, "q_1^2, \\dots, q_D^2": the list is written ou
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import combinations
 
 from ...maths import compare
@@ -13,8 +14,14 @@ from ..findings import Finding
 from ..outcome import Outcome, right, unread, wrong
 from ..solving import Answer
 from .statement import PATTERNS, split_outside, stated
-from .values import Context
+from .values import Context, Judge
 
+_TRANSPOSED = r"(?P<turned>\s*(?:\^\s*(?:\{\s*(?:T|\\top|\\intercal)\s*\}|T|\\top|\\intercal)|ᵀ|⊤))?"
+_FEATURES = re.compile(
+    rf"(?P<name>(?:\\(?:var)?phi|[φϕ])\s*\(\s*[QK]\s*(?:_\s*(?:\{{\s*[ij]\s*\}}|[ij])|[ᵢⱼ])\s*\)){_TRANSPOSED}"
+)
+_VALUES = re.compile(rf"(?P<name>(?<![A-Za-z])V\s*(?:_\s*(?:\{{\s*j\s*\}}|j)|ⱼ)){_TRANSPOSED}")
+_ROW = re.compile(r"(?<=_)\{\s*([ij])\s*,?\s*(?:\\cdot|·|:)\s*\}|(?<=[ᵢⱼ])·")  # "row i" as an index
 SIZE = 3  # the width for which a list with dots is written out
 
 
@@ -35,6 +42,22 @@ def judge_map(answer: Answer, text: str, context: Context) -> Outcome:
     if kind == "different":
         return wrong("different", given=text.strip(), right=answer.text)
     return right() if kind == "equal" else unread("unreadable", given=text.strip())
+
+
+def judge_attention(answer: Answer, text: str, context: Context, judge: Judge) -> Outcome:
+    """Attention with a feature map, of vectors as columns; right also where features, values or both are rows."""
+    text = _ROW.sub(r"\1", text)
+    outcome = judge(answer, text, context)
+    row = replace(answer, text=f"({answer.text})^T", value=None, also=())
+    values = _VALUES.sub(_turned, text)
+    for each in () if outcome else (text, values, _FEATURES.sub(_turned, values)):
+        if judge(row, each, context):
+            return right()
+    return outcome
+
+
+def _turned(found: re.Match[str]) -> str:
+    return found["name"] if found["turned"] else f"{found['name']}^T"
 
 
 def _product(text: str, vectors: list[str], width: str) -> str | None:
