@@ -15,6 +15,7 @@ FIGURES = (
     "growth",
     "linear",
     "choice",
+    "compiled",
     "models",
     "convert",
     "cost",
