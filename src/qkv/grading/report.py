@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..exercises.outcome import known_mistakes
 from ..exercises.printing import answer_words
 from ..exercises.record import Exercise, plain_label
 from ..exercises.solving import solve_part
@@ -25,6 +24,7 @@ _STYLES = {"one shot": "proved", "needed correction": "tested", "never right": "
            "wrong": "refuted", "conditional": "refuted", "incomplete": "tested"}  # fmt: skip
 MOST_TURNS = 400  # of a chat that are shown; all are graded
 LONGEST_QUOTE = 300
+MOST_EXAMPLES = 3  # chats that show an error on the page for the class
 _SHORT_QUOTE = 90  # characters in the margin
 
 
@@ -103,48 +103,48 @@ def quote(judged: Judged, longest: int = LONGEST_QUOTE) -> str:
 
 
 def insights(reports: Sequence[GradeReport]) -> d.Document:
-    """A page for the class: each error, the student's words that caught it, and what is right."""
-    blocks: list[d.Block] = []
+    """A page for the class: each error, in how many chats it was made, the words that caught it, and what is right."""
+    found: dict[tuple[str, str, str], list[tuple[GradeReport, Row]]] = {}
     for report in reports:
-        if len(reports) > 1:
-            blocks.append(d.Heading(report.name))
-        faulty = [row for row in report.rows if error(row)]
-        if not report.rows:
-            blocks += [d.Paragraph(f"{note}.") for note in notes(report)]
-        elif not faulty:
-            blocks.append(d.Paragraph("No error was found in what was read."))
-        for row in faulty:
-            blocks += _lesson(report, row)
-        unread = [row.label for row in report.rows if row.status == "unread"]
-        if unread:
-            blocks.append(d.Paragraph(f"Not judged, because no answer was read: {', '.join(unread)}."))
+        for row in report.rows:
+            if what := error(row):
+                _, asked = record_of(report.exercises[row.question], row.part)
+                found.setdefault((row.label, what, asked.text if asked is not None else ""), []).append((report, row))
+    blocks: list[d.Block] = [
+        d.Paragraph(f"{report.name}: {note}.") for report in reports if not report.rows for note in notes(report)
+    ]
+    if not found and any(report.rows for report in reports):
+        blocks.append(d.Paragraph("No error was found in what was read."))
+    for (label, what, _), cases in sorted(found.items(), key=lambda each: _natural(each[0][0])):
+        counted = f" ({len(cases)} of {len(reports)} chats)" if len(reports) > 1 else ""
+        blocks += [d.Heading(f"{label}: {what}{counted}", 3), *_lesson(cases, len(reports) > 1)]
+    read = {row.label for report in reports for row in report.rows if row.status != "unread"}
+    unread = dict.fromkeys(row.label for report in reports for row in report.rows if row.label not in read)
+    if unread:
+        blocks.append(d.Paragraph(f"Not judged, because no answer was read: {', '.join(unread)}."))
     return d.Document("What we learned", tuple(blocks))
 
 
-def _lesson(report: GradeReport, row: Row) -> Iterator[d.Block]:
-    yield d.Heading(f"{row.label}: {row.status}", 3)
-    record, asked = record_of(report.exercises[row.question], row.part)
+def _lesson(cases: Sequence[tuple[GradeReport, Row]], named: bool) -> Iterator[d.Block]:
+    record, asked = record_of(cases[0][0].exercises[cases[0][1].question], cases[0][1].part)
     if asked is not None and asked.text:
-        yield d.Paragraph((d.Text("Asked: ", "strong"), *words(asked.text)))
-    for each in row.claims:
-        if each.decides and not each.outcome:
-            yield d.Paragraph((d.Text(f"Turn {each.claim.turn + 1}: ", "strong"), d.Text(quote(each), "code"),
-                               d.Text(f" {each.outcome.words()}.")))  # fmt: skip
-    for name in row.mistakes:
-        if name in known_mistakes():
-            known = known_mistakes()[name]
-            yield d.Paragraph((d.Text(f"{name}: ", "emphasis"), d.Text(f"{known.believed}. {known.right}.")))
-    first = next((each.claim.turn for each in row.claims if each.decides and not each.outcome), None)
-    caught = [turn for turn in report.chat.turns if turn.speaker == "student" and first is not None
-              and first < turn.index < (row.first_right or 0)]  # fmt: skip
-    if row.found_by == "student" and caught:
-        said = " ".join(caught[0].text.split())[:LONGEST_QUOTE]
-        yield d.Paragraph((d.Text(f"What caught it (turn {caught[0].index + 1}): ", "strong"), d.Text(f"“{said}”")))
-    elif row.found_by == "tutor":
-        yield d.Paragraph("The tutor found it unasked.")
+        yield d.Paragraph((d.Text("Asked: ", "strong"), *words(asked.text.partition("```")[0])))
+        yield from (block for _, blocks in passages(asked.text) for block in blocks if isinstance(block, d.Code))
+    for report, row in cases[:MOST_EXAMPLES]:
+        place = f"{report.name}, turn" if named else "Turn"
+        faults = [each for each in row.claims if each.decides and not each.outcome]
+        for each in faults[:1]:
+            yield d.Paragraph((d.Text(f"{place} {each.claim.turn + 1}: ", "strong"), d.Text(quote(each), "code"),
+                               d.Text(f": {each.outcome.words()}.")))  # fmt: skip
+        caught = [turn for turn in report.chat.turns if turn.speaker == "student" and faults
+                  and faults[0].claim.turn < turn.index < (row.first_right or 0)]  # fmt: skip
+        if row.found_by == "student" and caught:
+            said = " ".join(caught[0].text.split())[:LONGEST_QUOTE]
+            yield d.Paragraph((d.Text(f"What caught it (turn {caught[0].index + 1}): ", "strong"), d.Text(f"“{said}”")))
+        elif row.found_by == "tutor":
+            yield d.Paragraph("The tutor found it unasked.")
     if asked is not None:
-        right = answer_words(record, solve_part(record, asked))
-        yield d.Paragraph((d.Text("Right: ", "strong"), *right))
+        yield d.Paragraph((d.Text("Right: ", "strong"), *answer_words(record, solve_part(record, asked))))
 
 
 def record_of(exercise: Exercise, part: str) -> tuple[Exercise, Any]:
