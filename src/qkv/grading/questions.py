@@ -100,7 +100,9 @@ def from_chat(chat: Chat) -> dict[str, Exercise]:
         parts = tuple(asked for asked in exercise.asked if asked.label) or exercise.asked
         exercise = exercise.model_copy(update={"asked": parts})
         if _understood(exercise):
-            found.setdefault(number, exercise.model_copy(update={"label": number}))
+            title = exercise.title or next(iter(pattern("title").findall(text)), "")
+            printed = {"label": number, "title": title, "printed": text}
+            found.setdefault(number, exercise.model_copy(update=printed))
     return found
 
 

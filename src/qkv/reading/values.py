@@ -46,7 +46,7 @@ def is_code(text: str, exercise: Exercise) -> bool:
     return (
         bool(text)
         and _CODE.fullmatch(text) is not None
-        and len(re.findall(r"[A-Za-z_]\w{2,}", text)) <= 3
+        and len(re.findall(r"[A-Za-z_]\w{2,}", re.sub(r"[\"'][^\"']*[\"']", "", text))) <= 3
         and not re.search(r"[a-z]{2,} [a-z]{2,}", text)
     )
 
@@ -121,15 +121,13 @@ def _chosen(text: str, place: Place) -> str | None:
         ):
             return text
         return chosen
-    text = re.sub(phrases()["alternative"], "", text, flags=re.IGNORECASE).strip(" `")
-    if not is_code(text, place.exercise):
-        return None
-    return text
+    bare = [re.sub(phrases()["alternative"], "", each, flags=re.IGNORECASE).strip(" `") for each in _bare(text)]
+    return next((each for each in bare if is_code(each, place.exercise)), None)
 
 
 def _bare(text: str) -> list[str]:
     """A text, and what it may say without a name before and a remark behind: "shape of A: [d, k] (shared)"."""
-    remark = re.sub(r"\s*\([^()]*\)\s*$", "", text)
+    remark = re.sub(r"\s+\([^()]*\)\s*$", "", text)
     named = [re.split(r":\s+|\s(?:is|=|→)\s", each) for each in (text, remark)]
     ends = [pieces[-1] for pieces in named if not pattern("denied").search(" ".join(pieces[:-1]))]
     return [text, remark, *(each.strip("` .") for each in ends)]

@@ -192,6 +192,11 @@ def accounted(shown: str, exercise: Exercise) -> list[Span]:
     return [found.span() for words in rows for found in re.finditer(words, shown, re.IGNORECASE)]
 
 
+def kinds(shown: str) -> list[Span]:
+    """The names of kinds of attention, which a question that says of which kind it is does not depend on."""
+    return [found.span() for found in TABLE["kind"].finditer(shown)]
+
+
 def norms_in(shown: str) -> Iterator[str]:
     """The norms that a text speaks of, where attention is computed that has none."""
     for found in re.finditer(r"\b(?:layer|batch|rms|group)[ -]?norm\w*", shown, re.IGNORECASE):

@@ -248,7 +248,12 @@ def _left_out(
         yield from coverage.norms_in(f"{asks.plain}\n{plain(setup)}")
     known = [span for each in asks.wanted for span in each.spans] + says.spans + spans_of((*givens, *exercise.givens))
     known += [match.span() for match in (*stated.RULE.finditer(text), *stated.SHAPED.finditer(text))]
+    apart = all(
+        quantities()[each.quantity]["module"] == "identities" or TABLE["own_kind"].search(each.object)
+        for each in asks.wanted
+    )
     known += coverage.accounted(asks.plain, exercise)
+    known += coverage.kinds(asks.plain) if apart else []
     known += [(clause.span[0], clause.span[0] + len(clause.verb)) for clause in asks.again]
     known += [found.span() for clause in asks.again for found in _CHANGES.finditer(asks.plain, *clause.span)]
     yield from coverage.left_out(asks, known, values, figures, formulas, {given.role for given in told})
@@ -262,7 +267,7 @@ def _left_out(
         )
         known += [match.span() for match in (*stated.RULE.finditer(setup), *stated.SHAPED.finditer(setup))]
         asked = find_asked(setup)
-        known += coverage.accounted(asked.plain, exercise)
+        known += coverage.accounted(asked.plain, exercise) + (coverage.kinds(asked.plain) if apart else [])
         known += [clause.span for clause in (*asked.unread, *asked.prose)]
         yield from coverage.in_setup(asked.plain, known, values, figures, formulas)
 
