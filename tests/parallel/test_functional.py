@@ -43,22 +43,12 @@ def failing_map(mesh):
     qkv.parallel.attention(x, x, x, mesh=mesh, similarity=qkv.FeatureMap(raising), split="gather")
 
 
-def mask_written_to(mesh):
-    rank, x = mesh.get_local_rank(), shard(0).requires_grad_()
-    keep = torch.ones(5 * mesh.size(), 5 * mesh.size(), dtype=torch.bool).tril()
-    out = qkv.parallel.attention(x, x, x, mesh=mesh, mask=qkv.Dense.borrowed(keep), split="ring")
-    if rank == 1:
-        keep.fill_(True)
-    out.sum().backward()
-
-
 @pytest.mark.parametrize(
     ("job", "kind", "word"),
     [
         (other_call, "Disagreement", "explain on rank 1"),
         (other_axis, "OptionError", "rank 1 refused the call"),
         (failing_map, "ZeroDivisionError", "no such map"),
-        (mask_written_to, "MaskError", "written to between"),
     ],
 )
 def test_every_rank_raises_an_error(pool: RankPool, job, kind: str, word: str) -> None:

@@ -13,7 +13,6 @@ import qkv
 from qkv import ops, parallel
 from qkv.backends.base import RUNS
 from qkv.errors import OptionError
-from qkv.parallel.scan import bytes_sent
 from qkv.parallel.transfer import TRAFFIC
 from tests.helpers.linear_reference import close, draw, learned, quadratic, similarities
 from tests.helpers.ranks import JobFailed, RankPool
@@ -240,13 +239,23 @@ def of_bytes(mesh, length, similarity, mask) -> tuple[int, int]:
     return counts[1] - counts[0], counts[2] - counts[1]
 
 
+def bytes_of_states(ranks: int, rank: int, state: int, causal: bool, backward: bool) -> int:
+    """Causal: a state to the ranks 1, 2, 4, … after it, in the backward pass before it. Otherwise a slice to every
+    rank, which sums them and sends the sum to all."""
+    if causal:
+        return state * (rank if backward else ranks - 1 - rank).bit_length()
+    numbers = state // 4
+    own = numbers * (rank + 1) // ranks - numbers * rank // ranks
+    return 4 * (numbers - own + own * (ranks - 1))
+
+
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
 def test_bytes_do_not_depend_on_the_length(pool: RankPool, ranks: int, causal: bool) -> None:
     for similarity, features in (("elu1", 7), ("polynomial 2", 36)):
         state = 4 * 2 * 3 * features * (5 + 1)
         right = [
-            tuple(bytes_sent(ranks, rank, state, causal, backward=backward) for backward in (False, True))
+            tuple(bytes_of_states(ranks, rank, state, causal, backward) for backward in (False, True))
             for rank in range(ranks)
         ]
         for length in (19, 211):
@@ -333,5 +342,5 @@ def test_maps_that_differ_are_named_and_second_derivatives_refused(pool: RankPoo
     for answer in pool.run_or_errors(of_other_maps, 2):
         assert isinstance(answer, JobFailed)
         assert "Disagreement" in answer.kinds
-        assert "features of the map: 11, with trained parameters on rank 0, 12" in answer.message
+        assert "features of the map: 11 on rank 0, 12 on rank 1" in answer.message
     assert pool.run(of_second_derivatives, 2) == ["refused"] * 2

@@ -13,7 +13,7 @@ import qkv
 from qkv.cost.communication import DOUBLING_RANKS
 from qkv.errors import OptionError, OptionTypeError, PeerLost, QkvError
 from qkv.parallel import failure, transfer
-from qkv.parallel.failure import ABANDONED, peer_lost, timeout_of
+from qkv.parallel.failure import ABANDONED, CALLS, give_up, timeout_of
 from qkv.parallel.transfer import AGREEMENT, DATA, RESULTS, TRAFFIC, Axis, Message, all_gather, read_axis, start
 from tests.helpers.ranks import SIZE, RankPool
 
@@ -156,14 +156,14 @@ def alone(rank: int = 0, size: int = 4) -> Axis:
 def test_buffers_of_a_failed_transfer_are_kept() -> None:
     """The transport may still write into them."""
     buffer, before = torch.zeros(3), len(ABANDONED)
-    pending = transfer.Pending(alone(), [(2, "from", Late()), (1, "from", Late())], [buffer])
+    pending = transfer.Pending(alone(), [(2, Late()), (1, Late())], [buffer])
     with pytest.raises(PeerLost, match="did not respond within the timeout of 3 s") as caught:
         pending.wait()
     assert any(buffers[0] is buffer for _, buffers in ABANDONED[before:])
-    assert caught.value.peers == [1, 2]
+    assert caught.value.peers == [2]
     assert str(caught.value).endswith("(Timed out waiting 3000ms)")
     before = len(ABANDONED)
-    pending = transfer.Pending(alone(), [(2, "from", Late())], [buffer])
+    pending = transfer.Pending(alone(), [(2, Late())], [buffer])
     del pending  # without wait, after an error
     assert any(buffers[0] is buffer for _, buffers in ABANDONED[before:])
 
@@ -189,7 +189,7 @@ class Store:
     [
         ({0: 3, 3: 2, 1: 2}, 0, 3, [2]),  # a neighbour that waited for a third rank
         ({0: 3, 1: 0, 3: 0}, 0, 3, [3, 1]),  # all others reported: this rank was late itself
-        ({0: 1}, 0, 1, [1]),
+        ({}, 0, 1, [1]),
         ({0: 1, 1: 0, 2: 0, 3: 1}, 0, 1, [1, 2]),
     ],
 )
@@ -197,10 +197,11 @@ def test_the_lost_rank_is_the_one_without_a_report(monkeypatch, reports, rank: i
     store = Store()
     monkeypatch.setattr(failure, "_store", lambda: store)
     for each, peer in reports.items():
-        failure.report_lost(alone(each), peer)
-    failure.report_lost(alone(rank), 99)  # only the first report counts
-    error = peer_lost(alone(rank), [(waits_for, "from")], RuntimeError("Connection closed by peer"))
+        store.compare_set(failure._report_key(alone(each), each), "", str(peer))
+    monkeypatch.setitem(CALLS, "none", "attention (call 7)")
+    error = give_up(alone(rank), [waits_for], RuntimeError("Connection closed by peer"))
     assert sorted(error.peers) == sorted(lost)
+    assert "axis 'ranks', rank 0, in attention (call 7): " in str(error)
 
 
 def test_a_lost_store(monkeypatch) -> None:
@@ -209,8 +210,7 @@ def test_a_lost_store(monkeypatch) -> None:
             raise RuntimeError("no store")
 
     monkeypatch.setattr(failure, "_store", Gone)
-    failure.report_lost(alone(), 1)
-    error = peer_lost(alone(), [(1, "from"), (3, "to")], RuntimeError("Connection closed by peer"))
+    error = give_up(alone(), [1, 3], RuntimeError("Connection closed by peer"))
     assert error.peers == [1, 3]
     assert "one of ranks 1, 3 of axis 'ranks' (4 ranks) closed the connection" in str(error)
 

@@ -20,9 +20,11 @@ from ..backends.reference import NAN, Result
 from ..inputs import compute_dtype, read_inputs
 from ..similarity import Argmax
 from .inputs import ShardedInputs, Shards
-from .transfer import DATA, RESULTS, Axis, Message, Pending, start
+from .transfer import RESULTS, Axis, Message, all_to_all, start
 
 _NO_KEY, _NAN_SCORE = -1, -2  # no score is above -inf; a score is NaN
+
+SUMMARY = "each rank finds its best key for every query, and the best of those is taken"
 
 
 def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
@@ -66,10 +68,9 @@ class _GatherBestValues(torch.autograd.Function):
             (position == _NAN_SCORE).unsqueeze(-1), NAN, value.new_zeros((*position.shape, value.shape[3]))
         )
         own = [_owned_by(sharded.keys, position, rank) for rank in range(sharded.axis.size)]
-        incoming = [out.new_empty((int(chosen.sum()), value.shape[3])) for chosen in own]
-        for chosen, part in zip(
-            own, _all_to_all(sharded.axis, [flat[rows] for rows in requested], incoming), strict=True
-        ):
+        shapes = [(int(chosen.sum()), value.shape[3]) for chosen in own]
+        (parts,) = all_to_all(sharded.axis, [[flat[rows] for rows in requested]], [shapes], RESULTS)
+        for chosen, part in zip(own, parts, strict=True):
             out[chosen] = part
         return out
 
@@ -79,10 +80,10 @@ class _GatherBestValues(torch.autograd.Function):
         axis: Axis = ctx.axis
         (position,) = ctx.saved_tensors
         outgoing = [grad[_owned_by(ctx.keys, position, rank)] for rank in range(axis.size)]
-        incoming = [grad.new_empty((len(rows), grad.shape[3])) for rows in ctx.requested]
+        (parts,) = all_to_all(axis, [outgoing], [[(len(rows), grad.shape[3]) for rows in ctx.requested]], RESULTS)
         total = torch.zeros(ctx.shapes[2], dtype=compute_dtype(grad.dtype), device=grad.device)
         flat = total.view(-1, grad.shape[3])
-        for rows, part in zip(ctx.requested, _all_to_all(axis, outgoing, incoming), strict=True):
+        for rows, part in zip(ctx.requested, parts, strict=True):
             flat.index_add_(0, rows, part.to(total.dtype))
         return None, grad.new_zeros(ctx.shapes[0]), grad.new_zeros(ctx.shapes[1]), total.to(grad.dtype)
 
@@ -91,17 +92,18 @@ def _best_positions(sharded: ShardedInputs, query: Tensor, key: Tensor) -> Tenso
     """The global position of the best key of each of this rank's queries, (batch, heads, own queries)."""
     axis, kernel = sharded.axis, _uses_kernel(sharded)
     query = query.detach().contiguous()
-    # Receive the queries of the next rank while comparing those of this one.
-    next_queries = _exchange_queries(sharded, query, 1) if axis.size > 1 else None
     found = _best_local_keys(sharded, query, key, axis.rank, kernel)
     for step in range(1, axis.size):
-        assert next_queries is not None
-        queries, pending = next_queries
-        pending.wait()
-        next_queries = _exchange_queries(sharded, query, step + 1) if step + 1 < axis.size else None
-        theirs = _best_local_keys(sharded, queries, key, axis.after(-step), kernel)
-        other = _exchange_best(sharded, theirs, found, step)
-        found = found if other is None else _better_of(query, found, other, kernel)
+        # This rank answers the queries of one rank, and another rank answers its own.
+        asking, asked = axis.after(-step), axis.after(step)
+        answers, asks = sharded.attends(asking, axis.rank), sharded.attends(axis.rank, asked)
+        theirs = query.new_empty((*query.shape[:2], sharded.queries.lengths[asking], query.shape[3]))
+        start(axis, [Message(asked, query)] * asks, [Message(asking, theirs)] * answers).wait()
+        best = _best_local_keys(sharded, theirs, key, asking, kernel) if answers else ()
+        other = _BestKeys(*map(torch.empty_like, found))
+        receives = [Message(asked, each) for each in other] * asks
+        start(axis, [Message(asking, each) for each in best], receives, RESULTS).wait()
+        found = _better_of(query, found, other, kernel) if asks else found
     return found.position
 
 
@@ -112,37 +114,10 @@ def _uses_kernel(sharded: ShardedInputs) -> bool:
     return sharded.mask is None or sharded.mask.band(sharded.extent) is not None
 
 
-def _exchange_queries(sharded: ShardedInputs, query: Tensor, step: int) -> tuple[Tensor, Pending]:
-    axis = sharded.axis
-    to, source = axis.after(step), axis.after(-step)
-    sends = [Message(to, query)] if _attends(sharded, axis.rank, to) else []
-    queries = query.new_empty((*query.shape[:2], _query_count(sharded, source), query.shape[3]))
-    receives = [Message(source, queries)] if _attends(sharded, source, axis.rank) else []
-    return queries, start(axis, sends, receives, DATA)
-
-
-def _exchange_best(sharded: ShardedInputs, theirs: _BestKeys, like: _BestKeys, step: int) -> _BestKeys | None:
-    """Send another rank the best keys for its queries, and receive those for our own; None if there are none."""
-    axis = sharded.axis
-    to, source = axis.after(-step), axis.after(step)
-    sends = [Message(to, each) for each in theirs] if _attends(sharded, to, axis.rank) else []
-    if not _attends(sharded, axis.rank, source):
-        start(axis, sends, [], RESULTS).wait()
-        return None
-    other = _BestKeys(*(torch.empty_like(each) for each in like))
-    start(axis, sends, [Message(source, each) for each in other], RESULTS).wait()
-    return other
-
-
-def _attends(sharded: ShardedInputs, rank: int, of: int) -> bool:
-    lo, hi = sharded.attended_keys(of, sharded.queries.of(rank))
-    return lo < hi
-
-
 def _best_local_keys(sharded: ShardedInputs, query: Tensor, key: Tensor, rank: int, kernel: bool) -> _BestKeys:
     """The best of this rank's keys for the queries of a rank."""
     rows, first = sharded.queries.of(rank), sharded.own_keys[0]
-    lo, hi = sharded.attended_keys(sharded.axis.rank, rows)
+    lo, hi = sharded.needed_keys(rank, sharded.axis.rank)
     if lo == hi or not query.shape[2]:
         return _BestKeys(torch.full(query.shape[:3], _NO_KEY, device=query.device), torch.zeros_like(query))
     key = key.detach()[:, :, lo - first : hi - first]
@@ -197,34 +172,15 @@ def _owned_by(keys: Shards, position: Tensor, rank: int) -> Tensor:
 def _requested_rows(sharded: ShardedInputs, position: Tensor) -> list[Tensor]:
     """Which of this rank's values each rank needs: rows of (batch · heads_kv · own keys, width_v), in the order of its
     queries. Every rank sends its positions to the ranks whose keys it may attend to, so that both know all sizes."""
-    axis = sharded.axis
-    first, stop = sharded.own_keys
-    others = [rank for rank in range(axis.size) if rank != axis.rank]
-    taken = {rank: position.new_empty((*position.shape[:2], _query_count(sharded, rank))) for rank in others}
-    requesting = [rank for rank in others if _attends(sharded, rank, axis.rank)]
-    sends = [Message(rank, position) for rank in others if _attends(sharded, axis.rank, rank)]
-    start(axis, sends, [Message(rank, taken[rank]) for rank in requesting], DATA).wait()
+    axis, (first, stop) = sharded.axis, sharded.own_keys
+    shape = position.shape[:2]
+    asks = [sharded.attends(axis.rank, rank) for rank in range(axis.size)]
+    lengths = [n * sharded.attends(rank, axis.rank) for rank, n in enumerate(sharded.queries.lengths)]
+    outgoing = [position if needed else position[..., :0] for needed in asks]
+    (every,) = all_to_all(axis, [outgoing], [[(*shape, n) for n in lengths]])
     found = []
-    for rank in range(axis.size):
-        if rank in others and rank not in requesting:
-            found.append(position.new_empty(0))
-            continue
-        theirs = taken.get(rank, position)
+    for theirs in every:
         b, h, i = _owned_by(sharded.keys, theirs, axis.rank).nonzero(as_tuple=True)
         unit = b * sharded.call.heads_kv + h // sharded.call.group
         found.append(unit * (stop - first) + theirs[b, h, i] - first)
     return found
-
-
-def _query_count(sharded: ShardedInputs, rank: int) -> int:
-    lo, hi = sharded.queries.of(rank)
-    return hi - lo
-
-
-def _all_to_all(axis: Axis, outgoing: list[Tensor], incoming: list[Tensor]) -> list[Tensor]:
-    """Send a part to each rank and receive one from each; a rank's part for itself is not sent."""
-    here, ranks = axis.rank, range(axis.size)
-    sends = [Message(rank, outgoing[rank].contiguous()) for rank in ranks if rank != here]
-    receives = [Message(rank, incoming[rank]) for rank in ranks if rank != here]
-    start(axis, sends, receives, RESULTS).wait()
-    return [outgoing[here] if rank == here else incoming[rank] for rank in ranks]

@@ -6,8 +6,7 @@ Rank p mod R stores the token at position p: rank r has the positions r, r + R, 
 
 from __future__ import annotations
 
-import hashlib
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,21 +19,7 @@ from ..cache.pages import PAGE
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import check_lengths, check_new_tokens, check_rows, check_size
 from ..shapes import Float
-from .fingerprint import Fingerprint, fingerprint, token_phases
 from .transfer import read_axis
-
-
-class _History(NamedTuple):
-    """The history of a cache, which must be the same on all ranks. events: the last event, with a hash of all before
-    it. tokens: the fingerprint of the tokens appended since, which the ranks have not compared yet."""
-
-    lengths: np.ndarray
-    events: str = "nothing"
-    tokens: Fingerprint = Fingerprint()
-
-    def then(self, event: str, lengths: np.ndarray, tokens: Fingerprint, mark: str = "") -> _History:
-        text = f"{self.events}|{event}|{mark}|{self.lengths.tolist()}"
-        return _History(lengths, f"{event} #{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}", tokens)
 
 
 class KVCache:
@@ -42,9 +27,9 @@ class KVCache:
 
     Every rank makes a cache with the same sizes and calls the same methods with the same tokens; each stores its part
     in a local `qkv.KVCache`, so that R ranks store R times as many tokens. In each row the numbers of tokens of
-    the ranks differ by at most one. No method sends a message: if ranks call different methods, the next `decode`
-    raises `Disagreement`. With fewer tokens than ranks some ranks store nothing. After an error the cache is unchanged.
-    `nbytes` is that of this rank; all other attributes are the same on all ranks.
+    the ranks differ by at most one. No method sends a message: if the lengths of the ranks' caches differ, the next
+    `decode` raises `Disagreement`. With fewer tokens than ranks some ranks store nothing. After an error the
+    cache is unchanged. `nbytes` is that of this rank; all other attributes are the same on all ranks.
 
     Args:
         batch: rows.
@@ -81,9 +66,7 @@ class KVCache:
             batch, heads, width, value_width=value_width, capacity=own, window=ring, dtype=dtype
         )  # fmt: skip
         self._set_rows(np.zeros(self._local.batch, dtype=np.int64), np.zeros(self._local.batch, dtype=np.int64))
-        # The last is the present; `crop` can return to the others.
-        self._histories = [_History(self._lengths)]
-        self._dtype_device: tuple[torch.dtype, torch.device] | None = (
+        self.token_type: tuple[torch.dtype, torch.device] | None = (
             None  # of the first tokens, even if another rank stores them
         )
 
@@ -130,6 +113,10 @@ class KVCache:
         return int(self._lengths.max())
 
     @property
+    def row_lengths(self) -> np.ndarray:
+        return self._lengths
+
+    @property
     def lengths(self) -> Tensor:
         """The tokens of each row, int64 (batch,); a copy."""
         return torch.from_numpy(self._lengths.copy())
@@ -171,12 +158,8 @@ class KVCache:
             counts, left = check_lengths(lengths, padding, self.batch, key.shape[2])
             self._check_capacity(key.shape[2] if counts is None else counts)
             own_key, own_value, own_counts = self._local_tokens(key, value, counts, left)
-            appended = self._fingerprint(key, value, counts, left)
             self._local.append(own_key, own_value, own_counts)
             self._publish(key, counts)
-            now = self._histories[-1]
-            if (now.lengths != self._lengths).any():
-                self._histories.append(_History(self._lengths, now.events, now.tokens.plus(appended)))
 
     def crop(self, n: int) -> None:
         """Keep the first n tokens of each row; shorter rows do not change.
@@ -194,13 +177,6 @@ class KVCache:
             self._local.crop(int(self._slots(n)))
             lengths = np.minimum(self._lengths, n)
             self._set_rows(lengths, np.where(lengths == 0, 0, self._longest))
-            if n == 0:
-                self._histories = [_History(lengths)]
-                return
-            now = self._histories[-1]
-            self._histories = [past for past in self._histories if (past.lengths <= lengths).all()]
-            if not self._histories or (self._histories[-1].lengths != lengths).any():
-                self._histories.append(now.then(f"crop({n})", lengths, now.tokens))
 
     def reorder(self, index: Any) -> None:
         """Replace rows by rows[index], as in beam search: a row may occur more than once or not at all."""
@@ -208,19 +184,16 @@ class KVCache:
             rows = check_rows(index, self.batch)
             self._local.reorder(rows)
             self._set_rows(self._lengths[rows], self._longest[rows])
-            now = self._histories[-1]
-            self._histories = [now.then(f"reorder({rows.tolist()})", self._lengths, now.tokens)]
 
     def fork(self) -> KVCache:
         """An independent cache with the same tokens; pages are shared until one of the two writes to them."""
         with self._lock:
             other = object.__new__(type(self))
-            other._axis, other._capacity, other._window, other._dtype_device = (
-                self._axis, self._capacity, self._window, self._dtype_device
+            other._axis, other._capacity, other._window, other.token_type = (
+                self._axis, self._capacity, self._window, self.token_type
             )  # fmt: skip
             other._local = self._local.fork()
             other._set_rows(self._lengths.copy(), self._longest.copy())
-            other._histories = self._histories.copy()
             return other
 
     def reset(self) -> None:
@@ -228,8 +201,7 @@ class KVCache:
         with self._lock:
             self._local.reset()
             self._set_rows(np.zeros_like(self._lengths), np.zeros_like(self._longest))
-            self._histories = [_History(self._lengths)]
-            self._dtype_device = None
+            self.token_type = None
 
     def __copy__(self) -> KVCache:
         return self.fork()
@@ -243,7 +215,7 @@ class KVCache:
 
     @property
     def _lock(self) -> Any:
-        return self._local._pool.lock
+        return self._local.lock
 
     def _slots(self, length: Any, rank: int | None = None) -> Any:
         """How many of the first `length` positions a rank stores."""
@@ -296,18 +268,7 @@ class KVCache:
         """Count the new tokens, which all ranks together have stored."""
         if key.shape[2] == 0 or (counts is not None and not counts.any()):
             return
-        if self._dtype_device is None:
-            self._dtype_device = key.dtype, key.device
+        if self.token_type is None:
+            self.token_type = key.dtype, key.device
         lengths = self._lengths + (key.shape[2] if counts is None else counts)
         self._set_rows(lengths, np.maximum(self._longest, lengths))
-
-    def _fingerprint(self, key: Tensor, value: Tensor, counts: np.ndarray | None, left: bool) -> Fingerprint:
-        """The fingerprint of new tokens; a single rank needs none."""
-        if self._axis.size == 1:
-            return Fingerprint()
-        phases = token_phases(self._lengths, key, counts, left)
-        return fingerprint(key, phases).plus(fingerprint(value, phases), 1j)
-
-    def _mark_compared(self, mark: str) -> None:
-        """Record that all ranks have compared their tokens; mark: the same text on all of them."""
-        self._histories = [self._histories[-1].then("decode", self._lengths, Fingerprint(), mark)]

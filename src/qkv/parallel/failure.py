@@ -1,4 +1,4 @@
-"""Which rank is lost: ranks that time out write to the process group's store which rank they were waiting for.
+"""Which rank is lost: ranks that give up write to the process group's store which rank they were waiting for.
 
 A rank that waits for a neighbour cannot know that the neighbour waits for a third rank. Each reports the rank that it
 gave up on; a reported rank that reports nothing itself is the lost one.
@@ -6,10 +6,9 @@ gave up on; a reported rank that reports nothing itself is the lost one.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from ..errors import PeerLost
+from ..errors import PeerLost, QkvError
 
 if TYPE_CHECKING:
     from .transfer import Axis
@@ -27,58 +26,88 @@ _MIN_WAIT = 0.25
 _UNUSED_TAG = 3  # a tag that is never sent
 # Buffers of failed transfers, kept alive because the transport may still write to them.
 ABANDONED: list[Any] = []
+# The call that each group is in, for messages.
+CALLS: dict[str, str] = {}
+_GLOO_ERRORS = ("Timed out", "Connection closed", "unbound_buffer", "Connection reset", "Broken pipe", "gloo", "Socket")
+_HINT = (
+    "see the output of that rank; every rank has to make the same calls, backward passes too; "
+    "set the time to wait by init_process_group(timeout=)"
+)
 
 
-def report_lost(axis: Axis, peer: int) -> None:
-    """Tell the other ranks which rank this one was waiting for; only the first report counts."""
-    store = _store()
-    if store is not None:
-        _run_with_timeout(lambda: store.compare_set(_report_key(axis, axis.rank), "", json.dumps([peer])), _MIN_WAIT)
-
-
-def lost_reports(axis: Axis) -> dict[int, list[int]]:
-    """Which ranks each rank gave up on, including this one. Waits briefly for the reports of all ranks but one. Empty
-    when the store does not work."""
-    store = _store()
-    if store is None:
-        return {}
-    reports: dict[int, list[int]] = {}
+def give_up(axis: Axis, suspects: Sequence[int], error: BaseException) -> PeerLost:
+    """The error for a transfer that failed, after the other ranks were told. suspects: the ranks that this one may have
+    waited for, the most likely one first."""
+    store, reports = _store(), dict[int, int]()
+    if store is not None:  # before the connections are closed, so that ranks that fail by it can read the report
+        _run_for(_MIN_WAIT, lambda: store.compare_set(_report_key(axis, axis.rank), "", str(suspects[0])))
+    _close_connections(axis)
     timeout = timeout_of(axis)
-    grace = _MAX_WAIT if timeout is None else max(_MIN_WAIT, min(_MAX_WAIT, timeout.total_seconds() / 4))
+    if store is not None:
+        grace = _MAX_WAIT if timeout is None else max(_MIN_WAIT, min(_MAX_WAIT, timeout.total_seconds() / 4))
+        _run_for(grace + _MIN_WAIT, lambda: _collect_reports(axis, store, reports, grace))
+    reports = dict(reports) if axis.rank in reports else {}  # empty: the store does not work
+    lost, seen = suspects[0], {axis.rank}
+    while lost in reports and lost not in seen:
+        seen.add(lost)
+        lost = reports[lost]
+    waiting = [rank for rank, waits_for in reports.items() if waits_for == axis.rank]
+    peers = [lost] if reports and lost not in seen else waiting or sorted(suspects)
+    reason = " ".join(str(error).split())
+    reason = reason[reason.find("]") + 1 :].strip() if reason.startswith("[") else reason
+    reason = reason.split(". ")[0]
+    within = "" if timeout is None else f" within the timeout of {timeout.total_seconds():g} s"
+    which = f"rank {peers[0]}" if len(peers) == 1 else f"one of ranks {', '.join(map(str, peers))}"
+    message = f"{which} of axis {axis.name!r} ({axis.size} ranks) "
+    if peers is waiting:
+        each = f"rank{'s' * (len(peers) > 1)} {', '.join(map(str, peers))}"
+        message = f"{each} of axis {axis.name!r} gave up: this rank did not respond{within}"
+    elif any(word in reason for word in ("closed", "reset", "refused", "Broken pipe")):
+        message += "closed the connection: its process ended, or it gave up on a call"
+    else:
+        message += f"did not respond{within}"
+    where = f"axis {axis.name!r}, rank {axis.rank}, in {CALLS.get(axis.key, 'its first call')}"
+    return PeerLost(f"{where}: {message}. Hint: {_HINT}. ({reason[:200]})", peers)
 
-    def collect() -> None:
-        end = time.monotonic() + grace
-        while True:
-            for rank in range(axis.size):
-                if rank not in reports and store.check([_report_key(axis, rank)]):
-                    reports[rank] = json.loads(store.get(_report_key(axis, rank)))
-            if len(reports) >= axis.size - 1 or time.monotonic() > end:
-                return
-            time.sleep(0.01)
 
-    _run_with_timeout(collect, grace + _MIN_WAIT)
-    found = dict(reports)
-    return found if axis.rank in found else {}
+@contextmanager
+def raising_peer_lost(axis: Axis) -> Iterator[None]:
+    """Turn errors of torch's collectives, which do not name the lost rank, into `PeerLost`."""
+    try:
+        yield
+    except (RuntimeError, dist.DistError) as error:
+        if isinstance(error, QkvError) or not any(word in str(error) for word in _GLOO_ERRORS):
+            raise
+        # All ranks wait for all others: each reports the next one, and the lost rank is the one without a report.
+        raise give_up(axis, axis.others, error) from error
 
 
-def silent_ranks(here: int, reports: dict[int, list[int]], suspects: Sequence[int]) -> list[int]:
-    """Follow the reports from the suspects of rank `here` to the ranks that reported nothing.
+def timeout_of(axis: Axis) -> timedelta | None:
+    """How long a rank waits for another: the timeout of its group, but at most that of the default process group, since
+    torch gives the groups of a mesh half an hour."""
+    known = [_group_timeout(group) for group in (axis.group, dist.group.WORLD) if group is not None]
+    return min((each for each in known if each is not None), default=None)
 
-    >>> silent_ranks(0, {0: [3], 3: [2]}, [3])
-    [2]
-    """
-    seen, silent, queue = {here}, set(), list(suspects)
-    while reports and queue:
-        rank = queue.pop()
-        if rank not in seen:
-            seen.add(rank)
-            silent |= set() if rank in reports else {rank}
-            queue += reports.get(rank, [])
-    return sorted(silent)
+
+def _group_timeout(group: Any) -> timedelta | None:
+    for device in ("cpu", "cuda"):
+        with suppress(RuntimeError, AttributeError):
+            return group._get_backend(torch.device(device)).options._timeout
+    return None
+
+
+def _collect_reports(axis: Axis, store: Any, reports: dict[int, int], seconds: float) -> None:
+    """Add to `reports` which rank each rank gave up on, until all but one have reported."""
+    end = time.monotonic() + seconds
+    while len(reports) < axis.size - 1 and time.monotonic() <= end:
+        for rank in range(axis.size):
+            if rank not in reports and store.check([_report_key(axis, rank)]):
+                reports[rank] = int(store.get(_report_key(axis, rank)))
+        time.sleep(0.01)
 
 
 def _report_key(axis: Axis, rank: int) -> str:
-    return f"qkv.parallel/gave up/{getattr(axis.group, 'group_name', axis.name)}/{rank}"
+    return f"qkv.parallel/gave up/{axis.key}/{rank}"
 
 
 def _store() -> Any:
@@ -88,8 +117,8 @@ def _store() -> Any:
         return None
 
 
-def _run_with_timeout(action: Callable[[], Any], seconds: float) -> None:
-    """Give up after some seconds: the lost process may be the one that serves the store."""
+def _run_for(seconds: float, action: Callable[[], Any]) -> None:
+    """Run an action, but no longer than that: the lost process may be the one that serves the store."""
 
     def run() -> None:
         with suppress(Exception):  # must not hide the error that is being raised
@@ -100,61 +129,15 @@ def _run_with_timeout(action: Callable[[], Any], seconds: float) -> None:
     thread.join(seconds)
 
 
-def close_connections(axis: Axis) -> None:
+def _close_connections(axis: Axis) -> None:
     """Close the connections of a failed group, so that ranks that wait for this one fail now. A receive without a
     sender closes its connection when it times out."""
     if axis.device.type != "cpu":
         return
-    for step in range(1, axis.size):
+    for rank in axis.others:
         buffer = torch.empty(1)
         with suppress(RuntimeError, dist.DistError):
-            work = dist.irecv(buffer, group=axis.group, tag=_UNUSED_TAG, group_src=axis.after(step))
+            work = dist.irecv(buffer, group=axis.group, tag=_UNUSED_TAG, group_src=rank)
             ABANDONED.append((work, buffer))
             assert work is not None
             work.wait(timedelta(milliseconds=1))
-
-
-def peer_lost(axis: Axis, transfers: Sequence[tuple[int, str]], error: BaseException) -> PeerLost:
-    """The error for transfers that did not complete."""
-    suspects = sorted({peer for peer, _ in transfers})
-    reports = lost_reports(axis)
-    silent = silent_ranks(axis.rank, reports, [transfers[0][0]]) or silent_ranks(axis.rank, reports, suspects)
-    waiting = [rank for rank, lost in reports.items() if axis.rank in lost]
-    peers = silent or suspects
-    reason = " ".join(str(error).split())
-    reason = reason[reason.find("]") + 1 :].strip() if reason.startswith("[") else reason
-    reason = reason.split(". ")[0]
-    which = f"rank {peers[0]}" if len(peers) == 1 else f"one of ranks {', '.join(map(str, peers))}"
-    message = f"{which} of axis {axis.name!r} ({axis.size} ranks) "
-    timeout = timeout_of(axis)
-    within = "" if timeout is None else f" within the timeout of {timeout.total_seconds():g} s"
-    if waiting and not silent:
-        peers = waiting
-        each = f"rank{'s' * (len(peers) > 1)} {', '.join(map(str, peers))}"
-        message = f"{each} of axis {axis.name!r} gave up: this rank did not respond{within}"
-    elif any(word in reason for word in ("closed", "reset", "refused", "Broken pipe")):
-        message += "closed the connection: its process ended, or it gave up on a call"
-    else:
-        message += f"did not respond{within}"
-    hint = (
-        "see the output of that rank; every rank has to make the same calls, backward passes too; "
-        "set the time to wait by init_process_group(timeout=)"
-    )
-    return PeerLost(f"axis {axis.name!r}, rank {axis.rank}: {message}. Hint: {hint}. ({reason[:200]})", peers)
-
-
-def _group_timeout(group: Any) -> timedelta | None:
-    for device in ("cpu", "cuda"):
-        try:
-            return group._get_backend(torch.device(device)).options._timeout
-        except (RuntimeError, AttributeError):
-            continue
-    return None
-
-
-def timeout_of(axis: Axis) -> timedelta | None:
-    """How long a rank waits for another: the timeout of its group, but at most that of the default process group, since
-    torch gives the groups of a mesh half an hour."""
-    world = dist.group.WORLD
-    known = [_group_timeout(group) for group in (axis.group, world) if group is not None]
-    return min((each for each in known if each is not None), default=None)

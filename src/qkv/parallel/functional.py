@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,11 +13,11 @@ from ..errors import OptionError, complaint
 from ..functional import Answer, empty_result, restore_shape
 from ..functional import attention as local_attention
 from ..functional import explain as explain_local
-from ..inputs import AttentionInputs
 from ..masks import Mask
 from ..similarity import AnySimilarity
 from .consensus import agree_before_backward, agreed_axis
-from .inputs import ShardedInputs, read_sharded_inputs, unwrap_dtensors
+from .dtensor import LocalInputs, unwrap_dtensors
+from .inputs import ShardedInputs, read_sharded_inputs
 from .strategy import (
     LOCAL,
     Candidate,
@@ -93,27 +93,31 @@ def attention(
         BackendRefused: if the backend or the strategy cannot run the call.
     """
     local = unwrap_dtensors(query, key, value, similarity, mask, bias, mesh, axis)
-    query, key, value, similarity, mask, bias, mesh, axis, _ = local
     if not local.sequence_is_sharded:
         if split not in ("auto", "heads"):
             wanted = "'auto' or 'heads' for DTensors whose sequence is not sharded"
             raise OptionError(complaint("split", repr(split), wanted))
         answer = local_attention(
-            query, key, value, similarity=similarity, mask=mask, bias=bias, dropout=dropout, backend=backend,
-            return_lse=return_lse, return_weights=return_weights,
+            local.query, local.key, local.value, similarity=local.similarity, mask=local.mask, bias=local.bias,
+            dropout=dropout, backend=backend, return_lse=return_lse, return_weights=return_weights,
         )  # fmt: skip
         return local.wrap(answer)
-    ranks = agreed_axis(mesh, axis)
-    sharded = read_sharded_inputs(
-        ranks, query, key, value, similarity, mask, bias, dropout, backend, split, return_lse, return_weights
-    )
-    extent = sharded.extent
+    sharded = _read("attention", local, dropout, backend, split, return_lse, return_weights)
+    call, extent = sharded.call, sharded.extent
     if not (extent.len_k and extent.len_q and extent.heads and extent.batch):
-        return local.wrap(restore_shape(sharded.call, empty_result(_with_all_keys(sharded))))
-    with torch.autocast(sharded.call.query.device.type, enabled=False):
+        empty = call._replace(extent=call.extent._replace(len_k=extent.len_k))
+        return local.wrap(restore_shape(call, empty_result(empty)))
+    with torch.autocast(call.query.device.type, enabled=False):
         result = choose(sharded).run(sharded)
-        result = agree_before_backward(sharded.axis, result, _unchanged(sharded)) if sharded.needs_grad else result
-    return local.wrap(restore_shape(sharded.call, result))
+        result = agree_before_backward(sharded.axis, result) if sharded.needs_grad else result
+    return local.wrap(restore_shape(call, result))
+
+
+def _read(call: str, local: LocalInputs, *options: Any) -> ShardedInputs:
+    axis = agreed_axis(local.mesh, local.axis)
+    sharded = read_sharded_inputs(axis, *local[:6], *options, {"call": call} | local.arguments)
+    local.check_lengths(sharded)
+    return sharded
 
 
 def explain(
@@ -134,8 +138,8 @@ def explain(
 ) -> SplitChoice:
     """What `qkv.parallel.attention` would do: the strategy, its bytes and seconds, and why not the others.
 
-    Every rank has to call it, and all get the same answer; only the agreement is sent. Bytes are exact, counted from
-    the shards and the mask. Seconds are predicted from built-in figures until `qkv.parallel.measure` has measured the
+    Every rank has to call it, and all get the same answer; only the agreement is sent. Bytes are those of
+    equal shards. Seconds are predicted from built-in figures until `qkv.parallel.measure` has measured the
     axis.
 
     Args:
@@ -146,27 +150,14 @@ def explain(
         The same errors as `attention`.
     """
     local = unwrap_dtensors(query, key, value, similarity, mask, bias, mesh, axis)
-    query, key, value, similarity, mask, bias, mesh, axis, _ = local
     if not local.sequence_is_sharded:
         choice = explain_local(
-            query, key, value, similarity=similarity, mask=mask, bias=bias, dropout=dropout, backend=backend
-        )
+            local.query, local.key, local.value, similarity=local.similarity, mask=local.mask, bias=local.bias,
+            dropout=dropout, backend=backend,
+        )  # fmt: skip
         return SplitChoice(LOCAL, split, (Candidate(LOCAL, (), seconds=choice.seconds),), choice.call, 1)
-    ranks = agreed_axis(mesh, axis)
-    sharded = read_sharded_inputs(
-        ranks, query, key, value, similarity, mask, bias, dropout, backend, split, return_lse, return_weights, "explain"
-    )
+    sharded = _read("explain", local, dropout, backend, split, return_lse, return_weights)
     check_backend(sharded)
     candidates, whole = list_candidates(sharded), describe(undivided_inputs(sharded))
-    return SplitChoice(select(sharded, candidates), sharded.split, candidates, whole, ranks.size, link_of(ranks))
-
-
-def _unchanged(sharded: ShardedInputs) -> Callable[[], None]:
-    """A check that raises if the mask was modified after this call."""
-    call = sharded.call._replace(query=None, key=None, value=None, mask=sharded.mask)  # pyright: ignore[reportArgumentType]
-    versions = call.mask_versions()
-    return lambda: call.check_mask_unchanged(versions)
-
-
-def _with_all_keys(sharded: ShardedInputs) -> AttentionInputs:
-    return sharded.call._replace(extent=sharded.call.extent._replace(len_k=sharded.extent.len_k))
+    chosen, axis_ = select(sharded, candidates), sharded.axis
+    return SplitChoice(chosen, sharded.split, candidates, whole, axis_.size, link_of(axis_))

@@ -11,9 +11,12 @@ from torch import Tensor
 from ..backends.base import RUNS
 from ..backends.dispatch import choose
 from ..backends.reference import Result
+from ..functional import empty_result
 from ..inputs import read_inputs
 from .inputs import ShardedInputs
-from .transfer import Message, start
+from .transfer import all_to_all
+
+SUMMARY = "every rank fetches the keys and values that its queries attend to"
 
 
 def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
@@ -22,40 +25,20 @@ def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
 
 def run(sharded: ShardedInputs) -> Result:
     RUNS["parallel.gather"] += 1
-    lo, hi = needed_keys(sharded, sharded.axis.rank)
-    key, value = _FetchKeys.apply(sharded, sharded.call.key, sharded.call.value)  # pyright: ignore[reportGeneralTypeIssues]
-    call, (i0, i1) = sharded.call, sharded.rows
-    whole = (0, sharded.extent.len_k) if call.return_weights else (lo, hi)
+    call, extent = sharded.call, sharded.extent
+    key, value = _FetchKeys.apply(sharded, call.key, call.value)  # pyright: ignore[reportGeneralTypeIssues]
+    lo, hi = sharded.attended_keys(sharded.rows)
     if call.return_weights:  # weights have a column for every key, masked or not
-        padding = (0, 0, lo, sharded.extent.len_k - hi)
+        padding = (0, 0, lo, extent.len_k - hi)
         key, value = torch.nn.functional.pad(key, padding), torch.nn.functional.pad(value, padding)
-    mask = None if sharded.mask is None else sharded.mask.part(sharded.extent, (i0, i1), whole)
-    bias = sharded.bias
-    if bias is not None and bias.shape[3] > 1:
-        bias = bias[..., whole[0] : whole[1]]
+        lo, hi = 0, extent.len_k
+    mask = None if sharded.mask is None else sharded.mask.part(extent, sharded.rows, (lo, hi))
+    bias = sharded.bias if sharded.bias is None or sharded.bias.shape[3] == 1 else sharded.bias[..., lo:hi]
     returns = call.return_lse, call.return_weights
     own = read_inputs(call.query, key, value, call.similarity, mask, bias, call.dropout, call.backend, *returns)
     if not (own.extent.len_k and own.extent.len_q and own.extent.heads and own.extent.batch):
-        from ..functional import empty_result
-
         return empty_result(own)
     return choose(own).run(own)
-
-
-def needed_keys(sharded: ShardedInputs, rank: int) -> tuple[int, int]:
-    """The global positions of the keys that a rank's queries may attend to."""
-    rows = sharded.queries.of(rank)
-    if rows[0] >= rows[1]:
-        return 0, 0
-    return (0, sharded.extent.len_k) if sharded.mask is None else sharded.mask.bounds(sharded.extent, rows)
-
-
-def fetched_keys(sharded: ShardedInputs, rank: int, of: int) -> tuple[int, int]:
-    """The global positions of the keys that a rank fetches from rank `of`."""
-    lo, hi = needed_keys(sharded, rank)
-    first, stop = sharded.keys.of(of)
-    lo, hi = max(lo, first), min(hi, stop)
-    return (lo, hi) if lo < hi else (0, 0)
 
 
 class _FetchKeys(torch.autograd.Function):
@@ -63,64 +46,28 @@ class _FetchKeys(torch.autograd.Function):
     ranks, which add them in rank order."""
 
     @staticmethod
-    def forward(ctx, sharded: ShardedInputs, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(ctx, sharded: ShardedInputs, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx.sharded = sharded
-        ctx.set_materialize_grads(False)
-        axis = sharded.axis
-        lo, hi = needed_keys(sharded, axis.rank)
-        found = [t.new_empty((*t.shape[:2], hi - lo, t.shape[3])) for t in (key, value)]
-        first = sharded.own_keys[0]
-        sends, receives, buffers = [], [], []
-        for step in range(1, axis.size):
-            to, of = axis.after(step), axis.after(-step)
-            a, b = fetched_keys(sharded, to, axis.rank)
-            c, d = fetched_keys(sharded, axis.rank, of)
-            for tensor, target in zip((key, value), found, strict=True):
-                sends.append(Message(to, tensor[:, :, a - first : b - first].contiguous()))
-                buffer = target.new_empty((*target.shape[:2], d - c, target.shape[3]))
-                receives.append(Message(of, buffer))
-                buffers.append((target, c - lo, d - lo, buffer))
-        pending = start(axis, sends, receives)
-        a, b = fetched_keys(sharded, axis.rank, axis.rank)
-        for tensor, target in zip((key, value), found, strict=True):
-            target[:, :, a - lo : b - lo] = tensor[:, :, a - first : b - first]
-        pending.wait()
-        for target, c, d, buffer in buffers:
-            target[:, :, c:d] = buffer
-        return found[0], found[1]
+        axis, first = sharded.axis, sharded.own_keys[0]
+        ranges = [sharded.needed_keys(rank, axis.rank) for rank in range(axis.size)]
+        outgoing = [[t[:, :, max(0, a - first) : max(0, b - first)] for a, b in ranges] for t in (key, value)]
+        needed = [sharded.needed_keys(axis.rank, of) for of in range(axis.size)]
+        shapes = [[(*t.shape[:2], b - a, t.shape[3]) for a, b in needed] for t in (key, value)]
+        return tuple(torch.cat(parts, dim=2) for parts in all_to_all(axis, outgoing, shapes))
 
     @staticmethod
-    def backward(ctx, *grads: Tensor | None):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx, *grads: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         sharded: ShardedInputs = ctx.sharded
-        axis, call = sharded.axis, sharded.call
-        lo, hi = needed_keys(sharded, axis.rank)
-        first = sharded.own_keys[0]
-        sends, receives, received = [], [], {}
-        shapes = call.key.shape, call.value.shape
-        whole = [
-            torch.zeros((*shape[:2], hi - lo, shape[3]), dtype=call.query.dtype, device=call.query.device)
-            if grad is None else grad
-            for grad, shape in zip(grads, shapes, strict=True)
-        ]  # fmt: skip
-        for step in range(1, axis.size):
-            to, of = axis.after(step), axis.after(-step)
-            a, b = fetched_keys(sharded, axis.rank, to)
-            c, d = fetched_keys(sharded, of, axis.rank)
-            for index, grad in enumerate(whole):
-                sends.append(Message(to, grad[:, :, a - lo : b - lo].contiguous()))
-                buffer = grad.new_empty((*grad.shape[:2], d - c, grad.shape[3]))
-                receives.append(Message(of, buffer))
-                received[of, index] = (c, d, buffer)
-        start(axis, sends, receives).wait()
+        axis, first = sharded.axis, sharded.own_keys[0]
+        lengths = [b - a for a, b in (sharded.needed_keys(axis.rank, of) for of in range(axis.size))]
+        ranges = [sharded.needed_keys(rank, axis.rank) for rank in range(axis.size)]
+        shapes = [[(*grad.shape[:2], b - a, grad.shape[3]) for a, b in ranges] for grad in grads]
+        received = all_to_all(axis, [grad.split(lengths, dim=2) for grad in grads], shapes)
         found = []
-        for index, shape in enumerate(shapes):
-            total = whole[index].new_zeros(shape)
-            for rank in range(axis.size):
-                if rank == axis.rank:
-                    a, b = fetched_keys(sharded, rank, rank)
-                    part = whole[index][:, :, a - lo : b - lo]
-                else:
-                    a, b, part = received[rank, index]
-                total[:, :, a - first : b - first] += part
+        for tensor, parts in zip((sharded.call.key, sharded.call.value), received, strict=True):
+            total = torch.zeros_like(tensor, requires_grad=False)
+            for (a, b), part in zip(ranges, parts, strict=True):
+                if a < b:
+                    total[:, :, a - first : b - first] += part
             found.append(total)
-        return None, found[0], found[1]
+        return None, *found

@@ -18,11 +18,12 @@ from ..backends.base import RUNS
 from ..backends.dispatch import choose
 from ..backends.reference import Result
 from ..inputs import compute_dtype, read_inputs
-from .consensus import agree
 from .inputs import ShardedInputs, Shards, sink_of_heads
-from .transfer import Axis, Message, start
+from .transfer import Axis, all_to_all
 
 Heads = tuple[tuple[int, int], ...]
+
+SUMMARY = "tokens are exchanged for heads: each rank has the whole sequence of some heads"
 
 
 def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
@@ -80,7 +81,7 @@ def run(sharded: ShardedInputs) -> Result:
         requires_grad.append(sharded.requires_grad[3])
     query, key, value, *rest = _ToHeads.apply(sharded.axis, layouts, requires_grad, *inputs)  # pyright: ignore[reportGeneralTypeIssues]
     if sharded_bias is not None:
-        bias = _expand_rows(rest[0], sharded_bias[1].rows, sharded.queries)
+        bias = rest[0]
     elif bias is not None and bias.shape[1] > 1:
         bias = bias[:, own[0] : own[1]]
     every = (0, extent.len_q), (0, extent.len_k)
@@ -101,49 +102,33 @@ def _shard_bias(sharded: ShardedInputs, bias: Tensor, heads: Heads) -> tuple[Ten
 
     Ranks may have biases of different shapes, with sizes of 1 that are broadcast.
     """
-    shapes = agree(sharded.axis, {"call": "the shapes of the bias"}, tuple(bias.shape))
-    lengths = [sharded.queries.edges[rank + 1] - sharded.queries.edges[rank] for rank in range(sharded.axis.size)]
-    if all(shape[2] == 1 for shape in shapes) and max(lengths) > 1:
+    shapes = sharded.bias_shapes
+    if all(shape[2] == 1 for shape in shapes) and max(sharded.queries.lengths) > 1:
         return None
-    batch, of_heads, _, keys = (max(shape[index] for shape in shapes) for index in range(4))
-    # A row that is broadcast is sent once.
-    rows = [min(shape[2], length) for shape, length in zip(shapes, lengths, strict=True)]
-    own = bias[:, :, : rows[sharded.axis.rank]].expand(batch, of_heads, -1, keys)
-    return own, HeadShards(heads if of_heads > 1 else ((0, 1),) * sharded.axis.size, Shards.of_lengths(rows))
-
-
-def _expand_rows(bias: Tensor, rows: Shards, queries: Shards) -> Tensor:
-    if rows == queries:
-        return bias
-    each = zip(bias.split([b - a for a, b in _ranges(rows)], dim=2), _ranges(queries), strict=True)
-    return torch.cat([part.expand(-1, -1, b - a, -1) for part, (a, b) in each], dim=2)
-
-
-def _ranges(shards: Shards) -> list[tuple[int, int]]:
-    return [shards.of(rank) for rank in range(len(shards.edges) - 1)]
+    batch, of_heads, _, keys = (max(sizes) for sizes in zip(*shapes, strict=True))
+    own = bias.expand(batch, of_heads, sharded.queries.lengths[sharded.axis.rank], keys)
+    return own, HeadShards(heads if of_heads > 1 else ((0, 1),) * sharded.axis.size, sharded.queries)
 
 
 def to_heads(axis: Axis, layouts: list[HeadShards], tensors: list[Tensor]) -> list[Tensor]:
     """All heads of this rank's rows → this rank's heads of all rows."""
-    outgoing = [[t[:, a:b] for a, b in layout.heads] for layout, t in zip(layouts, tensors, strict=True)]
-    shapes = []
+    outgoing, shapes = [], []
     for layout, tensor in zip(layouts, tensors, strict=True):
         a, b = layout.heads[axis.rank]
-        shapes.append([(tensor.shape[0], b - a, i1 - i0, *tensor.shape[3:]) for i0, i1 in _ranges(layout.rows)])
-    return [torch.cat(parts, dim=2) for parts in _all_to_all(axis, outgoing, shapes)]
+        outgoing.append([tensor[:, first:last] for first, last in layout.heads])
+        shapes.append([(tensor.shape[0], b - a, length, *tensor.shape[3:]) for length in layout.rows.lengths])
+    return [torch.cat(parts, dim=2) for parts in all_to_all(axis, outgoing, shapes)]
 
 
 def to_tokens(axis: Axis, layouts: list[HeadShards], tensors: list[Tensor]) -> list[Tensor]:
     """This rank's heads of all rows → all heads of this rank's rows; where several ranks have a head, their sum."""
-    outgoing = [[t[:, :, a:b] for a, b in _ranges(layout.rows)] for layout, t in zip(layouts, tensors, strict=True)]
-    shapes = []
+    outgoing, shapes = [], []
     for layout, tensor in zip(layouts, tensors, strict=True):
-        i0, i1 = layout.rows.of(axis.rank)
-        shapes.append([(tensor.shape[0], b - a, i1 - i0, *tensor.shape[3:]) for a, b in layout.heads])
-    return [
-        _join_heads(layout.heads, parts)
-        for layout, parts in zip(layouts, _all_to_all(axis, outgoing, shapes), strict=True)
-    ]
+        length = layout.rows.lengths[axis.rank]
+        outgoing.append(tensor.split(layout.rows.lengths, dim=2))
+        shapes.append([(tensor.shape[0], b - a, length, *tensor.shape[3:]) for a, b in layout.heads])
+    found = all_to_all(axis, outgoing, shapes)
+    return [_join_heads(layout.heads, parts) for layout, parts in zip(layouts, found, strict=True)]
 
 
 def _join_heads(heads: Heads, parts: list[Tensor]) -> Tensor:
@@ -155,21 +140,6 @@ def _join_heads(heads: Heads, parts: list[Tensor]) -> Tensor:
     for (a, b), part in zip(heads, parts, strict=True):  # in rank order, so that the bits do not depend on timing
         total[:, a:b] += part
     return total.to(dtype)
-
-
-def _all_to_all(axis: Axis, outgoing: list[list[Tensor]], shapes: list[list[tuple[int, ...]]]) -> list[list[Tensor]]:
-    """Send outgoing[t][r] to rank r; return for each t what every rank sent, in rank order."""
-    found = []
-    for parts, each in zip(outgoing, shapes, strict=True):
-        own = axis.rank
-        found.append([parts[own] if rank == own else parts[own].new_empty(each[rank]) for rank in range(axis.size)])
-    sends, receives = [], []
-    for step in range(1, axis.size):
-        to, source = axis.after(step), axis.after(-step)
-        sends += [Message(to, parts[to].contiguous()) for parts in outgoing]
-        receives += [Message(source, parts[source]) for parts in found]
-    start(axis, sends, receives).wait()
-    return found
 
 
 class _ToHeads(torch.autograd.Function):

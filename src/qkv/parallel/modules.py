@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -14,15 +15,17 @@ from ..nn.attention import Attention
 from ..nn.block import Block, FeedForward
 from ..nn.positions import BiasPositions, RelativeBias
 from ..nn.stacks import EncoderDecoder, Stack
-from .call_guard import GUARDED_METHODS, CallGuard, raising_peer_lost
+from .check import CHECKED_METHODS, CheckedCall
 from .consensus import agree, agreed_axis, sharing_errors
+from .describe import dtype_text
+from .failure import CALLS, raising_peer_lost
 from .transfer import Axis
 
 Module = TypeVar("Module", bound=nn.Module)
 _COLUMN_PARALLEL, _ROW_PARALLEL = ("query", "key", "value", "up", "gate"), "out"
 
 
-def parallelize(module: Module, mesh: DeviceMesh, axis: str | int | None = None) -> Module:
+def parallelize(module: Module, mesh: DeviceMesh, axis: str | int | None = None, *, check: bool = False) -> Module:
     """Shard the heads and hidden features of a module's layers over the ranks of an axis, in place.
 
     The projections query, key, value, up and gate are column parallel, and out is row parallel, so that each
@@ -34,15 +37,17 @@ def parallelize(module: Module, mesh: DeviceMesh, axis: str | int | None = None)
     of `return_weights` and the results of `project` are those of the rank's own heads. `nn.generate` works, and needs a
     seed where it samples, so that all ranks draw the same tokens.
 
-    A call begins with one message to each rank: arguments, modes or tokens that differ, and numbers that differ by more
-    than rounding, raise `Disagreement` on every rank; padding may differ. A lost rank raises `PeerLost`. Inner layers,
-    backward passes and traced programs are not compared.
+    Calls are not compared: give every rank the same input. With `check`, a call begins with one message to each rank:
+    arguments, modes or tokens that differ, and numbers that differ by more than rounding, raise `Disagreement` on every
+    rank; padding may differ. Inner layers, backward passes and traced programs are not compared. A rank that is lost in
+    a forward pass raises `PeerLost`.
 
     Args:
         module: an `Attention`, `FeedForward`, `Block`, `Encoder`, `Decoder` or `EncoderDecoder`, or a module that
             contains some.
         mesh: a `DeviceMesh`.
         axis: the name or number of an axis of the mesh; a mesh with one axis needs none.
+        check: compare the arguments of every call between ranks.
 
     Returns:
         The same module.
@@ -60,11 +65,14 @@ def parallelize(module: Module, mesh: DeviceMesh, axis: str | int | None = None)
         logits = model(tokens)
     """
     ranks = agreed_axis(mesh, axis)
-    sharing_errors(ranks, lambda: _check(module, ranks.size))
+    with sharing_errors(ranks):
+        _check(module, ranks.size)
     agree(ranks, {"call": "parallelize", "module": type(module).__name__} | _weight_shapes(module))
     with torch.no_grad(), raising_peer_lost(ranks):
         _broadcast_weights(module, ranks)
         _shard_layers(module, _one_axis_mesh(mesh, ranks), ranks)
+    if check:
+        _check_calls(module, ranks)
     return module
 
 
@@ -116,7 +124,7 @@ def _projections(layer: nn.Module) -> list[tuple[str, Any]]:
 def _weight_shapes(module: nn.Module) -> dict[str, str]:
     """The dtype and shape of every weight, which must be equal on all ranks."""
     tensors = [*module.named_parameters(), *module.named_buffers()]
-    return {name: f"{str(t.dtype).removeprefix('torch.')} {tuple(t.shape)}" for name, t in tensors}
+    return {name: f"{dtype_text(t.dtype)} {tuple(t.shape)}" for name, t in tensors}
 
 
 def _one_axis_mesh(mesh: DeviceMesh, axis: Axis) -> DeviceMesh:
@@ -138,23 +146,72 @@ def _broadcast_weights(module: nn.Module, axis: Axis) -> None:
 
 
 def _shard_layers(module: nn.Module, mesh: DeviceMesh, axis: Axis) -> None:
-    from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    styles: tuple[type[ParallelStyle], type[ParallelStyle]] = ColwiseParallel, RowwiseParallel
+    class NamingRowwiseParallel(RowwiseParallel):
+        """Names the rank that is lost in the all-reduce of the output."""
+
+        @staticmethod
+        def _prepare_output_fn(layouts: Any, local: bool, module: nn.Module, outputs: Any, mesh: DeviceMesh) -> Tensor:
+            with raising_peer_lost(axis):
+                answer = RowwiseParallel._prepare_output_fn(layouts, local, module, outputs, mesh)
+                # An asynchronous tensor of a collective in progress; any operator waits for it.
+                return answer.clone() if hasattr(answer, "trigger_wait") else answer
+
     # Objects that layers share stay shared: by id, the old object (kept alive) and the new one.
     done: dict[int, tuple[Any, Any]] = {}
     for layer in list(module.modules()):
         if isinstance(layer, Attention | FeedForward):
-            parallelize_module(layer, mesh, {name: styles[name == _ROW_PARALLEL]() for name, _ in _projections(layer)})
+            styles = {name: ColwiseParallel() for name, _ in _projections(layer)} | {
+                _ROW_PARALLEL: NamingRowwiseParallel()
+            }
+            parallelize_module(layer, mesh, styles)
         if isinstance(layer, Attention):
             _shard_heads(layer, mesh, axis, done)
-        if layer is module or isinstance(layer, Attention | FeedForward | Block | Stack | EncoderDecoder):
-            for name in GUARDED_METHODS:
-                if callable(getattr(layer, name, None)):
-                    setattr(layer, name, CallGuard(layer, name, axis, vars(layer).get(name)))
+        if isinstance(layer, Attention | FeedForward | Block):
+            layer.register_forward_pre_hook(_before_forward(axis))
     for holder in list(module.modules()):
         if id(getattr(holder, "positions", None)) in done:
             holder.positions = done[id(holder.positions)][1]
+
+
+def _before_forward(axis: Axis) -> Callable[[nn.Module, Any], None]:
+    """A hook of a layer; a function and not an object, so that copies of the layer share it."""
+
+    def total(grad: Tensor) -> Tensor:
+        grad = grad.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(grad, group=axis.group)
+        return grad
+
+    def hook(layer: nn.Module, given: Any) -> None:
+        dropout = getattr(layer, "dropout", 0.0)
+        rate = dropout.p if isinstance(dropout, nn.Dropout) else dropout
+        if layer.training and rate:
+            hint = "make the model with dropout=0.0 to train it, or call eval()"
+            raise OptionError(complaint("dropout", f"{rate} while training on several ranks", "0.0", hint))
+        CALLS[axis.key] = f"{type(layer).__name__}.forward"
+        # The gradients of weights that all heads use are summed. On every call, since a copied layer has new weights.
+        for weight in _shared_weights(layer) if isinstance(layer, Attention) else ():
+            if weight.requires_grad and weight.is_leaf and not hasattr(weight, "_qkv_gradient_summed"):
+                weight.register_hook(total)
+                weight._qkv_gradient_summed = True  # pyright: ignore[reportAttributeAccessIssue]
+
+    return hook
+
+
+def _shared_weights(layer: Attention) -> list[Tensor]:
+    """The weights that all heads of a layer use."""
+    sink, features = getattr(layer, "sink", None), getattr(layer, "map", None)
+    shared: list[Tensor] = list(features.parameters()) if isinstance(features, nn.Module) else []
+    return [*shared, sink] if isinstance(sink, Tensor) and sink.numel() == 1 else shared
+
+
+def _check_calls(module: nn.Module, axis: Axis) -> None:
+    for layer in list(module.modules()):
+        if layer is module or isinstance(layer, Attention | FeedForward | Block | Stack | EncoderDecoder):
+            for name in CHECKED_METHODS:
+                if callable(getattr(layer, name, None)):
+                    setattr(layer, name, CheckedCall(layer, name, axis))
 
 
 def _shard_heads(layer: Attention, mesh: DeviceMesh, axis: Axis, done: dict[int, tuple[Any, Any]]) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from .. import ops
 from ..backends import linear
@@ -24,14 +25,14 @@ from ..backends.base import RUNS
 from ..backends.linear import KeyRange, Scan
 from ..backends.reference import Result
 from ..cache.state import make_sums
-from ..errors import OptionError, complaint
-from ..features import FeatureMaps, feature_count, feature_maps
+from ..features import FeatureMaps, feature_maps
 from ..inputs import compact, compute_dtype
 from ..shapes import Bool, Float
 from . import gather
-from .consensus import agree, sharing_errors
 from .inputs import ShardedInputs
-from .transfer import Axis, Message, start
+from .transfer import AGREEMENT, Axis, Message, all_gather, all_to_all, start
+
+SUMMARY = "sums of features are sent instead of keys, for any length"
 
 
 def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
@@ -60,35 +61,6 @@ def _misaligned_shards(sharded: ShardedInputs) -> tuple[str, ...]:
     return ()
 
 
-def state_bytes(sharded: ShardedInputs) -> int:
-    """The size of one state, the same on every rank."""
-    call = sharded.call
-    features = feature_count(call.similarity, call.width)
-    numbers = sharded.extent.batch * call.heads_kv * features * (call.width_v + 1)
-    return numbers * compute_dtype(call.query.dtype).itemsize
-
-
-def bytes_sent(
-    ranks: int, rank: int, state_bytes: int, causal: bool, *, backward: bool = False, itemsize: int = 4
-) -> int:
-    """The bytes that a rank sends in a pass, for states of `state_bytes` in numbers of `itemsize`.
-
-    causal: ⌈log₂(ranks − rank)⌉ states, to the ranks 1, 2, 4, … after it; in the backward pass to those before it.
-    Otherwise 2·(ranks − 1)/ranks states: a slice to every rank, which sums them and sends the sum to all.
-
-    >>> [bytes_sent(5, rank, 1000, causal=True) for rank in range(5)]
-    [3000, 2000, 2000, 1000, 0]
-    >>> [bytes_sent(5, rank, 1000, causal=False) for rank in range(5)]
-    [1600, 1600, 1600, 1600, 1600]
-    """
-    if causal:
-        later = rank if backward else ranks - 1 - rank
-        return state_bytes * later.bit_length()
-    numbers = state_bytes // itemsize
-    begin, end = _slice_bounds(numbers, ranks, rank)
-    return itemsize * (numbers - (end - begin) + (end - begin) * (ranks - 1))
-
-
 class _ScanInputs(NamedTuple):
     """This rank's queries, and those of its keys that some query attends to. key_range: relative to the first of these
     keys. causal: whether the mask is causal. fully_masked: queries that attend to no key of any rank."""
@@ -105,11 +77,10 @@ class _ScanInputs(NamedTuple):
 
 def run(sharded: ShardedInputs) -> Result:
     axis = sharded.axis
-    part, own = sharing_errors(axis, lambda: _local_state(sharded))
+    part, own = _local_state(sharded)
     # With a non-finite term a sum loses the others: fall back to the keys themselves.
-    nonfinite = not ops.all_finite(own, part.query.detach())
-    features = f"{part.maps.features}{', with trained parameters' if part.map_requires_grad else ''}"
-    if any(numbers[0] for numbers in agree(axis, {"call": "scan", "features of the map": features}, [int(nonfinite)])):
+    nonfinite = torch.tensor([not ops.all_finite(own, part.query.detach())], dtype=torch.uint8, device=axis.device)
+    if any(map(bool, all_gather(axis, nonfinite, AGREEMENT))):
         RUNS["parallel.scan.nonfinite"] += 1
         return gather.run(sharded)
     RUNS["parallel.scan"] += 1
@@ -191,11 +162,8 @@ class _ScanAttention(torch.autograd.Function):
         return out.view_as(out)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, grad: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        if torch.is_grad_enabled():
-            raise OptionError(
-                complaint("create_graph", "True", "False", "distributed calls have first derivatives only")
-            )
         sharded, part = ctx.sharded, ctx.part
         *inputs, state, _ = ctx.saved_tensors
         query, key, value = (t.to(state.dtype) for t in inputs)
@@ -242,20 +210,14 @@ def _prefix_sum(axis: Axis, own: Tensor, direction: int) -> Tensor:
 
 def sum_all(axis: Axis, own: Tensor) -> Float[Tensor, "batch heads_kv features width_v+1"]:
     """Σ_s S_s, added in rank order and so with the same bits on all ranks. Each rank sums a slice."""
-    flat, whole = own.flatten(), torch.empty(own.numel(), dtype=own.dtype, device=own.device)
-    slices = [slice(*_slice_bounds(flat.numel(), axis.size, rank)) for rank in range(axis.size)]
-    others, own_slice = [axis.after(step) for step in range(1, axis.size)], slices[axis.rank]
-    received = {rank: torch.empty_like(flat[own_slice]) for rank in others}
-    sends = [Message(rank, flat[slices[rank]]) for rank in others]
-    start(axis, sends, [Message(rank, received[rank]) for rank in reversed(others)]).wait()
-    received[axis.rank] = flat[own_slice]
-    total = received[0].clone()
-    for rank in range(1, axis.size):
-        total += received[rank]
-    whole[own_slice] = total
-    receives = [Message(rank, whole[slices[rank]]) for rank in reversed(others)]
-    start(axis, [Message(rank, total) for rank in others], receives).wait()
-    return whole.view(own.shape)
+    bounds = [_slice_bounds(own.numel(), axis.size, rank) for rank in range(axis.size)]
+    flat, (begin, end) = own.flatten(), bounds[axis.rank]
+    (parts,) = all_to_all(axis, [[flat[lo:hi] for lo, hi in bounds]], [[(end - begin,)] * axis.size])
+    total = parts[0].clone()
+    for part in parts[1:]:
+        total += part
+    (whole,) = all_to_all(axis, [[total] * axis.size], [[(hi - lo,) for lo, hi in bounds]])
+    return torch.cat(whole).view(own.shape)
 
 
 def _slice_bounds(numbers: int, ranks: int, rank: int) -> tuple[int, int]:

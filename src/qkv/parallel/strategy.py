@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import torch
@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from ..backends import BACKENDS
 from ..backends.dispatch import describe
 from ..backends.reference import Result
-from ..cost.communication import INDEX_BYTES, LOOPBACK, Link, Phase, Spread, Wire, links, wire
+from ..cost.communication import LOOPBACK, Link, Spread, Wire, links, wire
 from ..cost.price import product_flops, readable_bytes
 from ..cost.readable import count_text, readable_seconds, wrap_lines
 from ..errors import BackendRefused
@@ -26,27 +26,29 @@ from ..inputs import AttentionInputs
 from ..similarity import FeatureMap, Polynomial
 from . import argmax, gather, heads, ring, scan
 from .consensus import agree
-from .heads import kv_heads
 from .inputs import ShardedInputs
-from .ring import Range, Schedule
 from .transfer import Axis, Message, all_gather, read_axis, start
 
 
-@dataclass(frozen=True)
-class Strategy:
-    """A way to split a call over ranks.
+class Strategy(Protocol):
+    """The module of a way to split a call over ranks.
 
     reasons_against: why it cannot run a call; the same on every rank, since it depends only on what the ranks agreed
     on. run: the result for this rank's queries, in the dtype of the query, in four dimensions; lse and weights if
     requested.
     """
 
-    name: str
-    summary: str
-    reasons_against: Callable[[ShardedInputs], tuple[str, ...]]
-    run: Callable[[ShardedInputs], Result]
+    SUMMARY: str
+
+    def reasons_against(self, sharded: ShardedInputs, /) -> tuple[str, ...]: ...
+
+    def run(self, sharded: ShardedInputs, /) -> Result: ...
 
 
+# By memory, least first: a later strategy is chosen only if it is faster by this factor and by that many seconds.
+STRATEGIES: dict[str, Strategy] = {"argmax": argmax, "scan": scan, "ring": ring, "heads": heads, "gather": gather}
+MAX_TIME_RATIO, MIN_SECONDS_SAVED = 0.95, 5e-4
+LOCAL = "none"  # the strategy where every rank has whole sequences
 SMALL, LARGE = 64, 4 << 20  # bytes of a message
 REPEATS = {SMALL: 31, LARGE: 7}
 TIMED_SHAPE = 1, 4, 768, 64  # batch, heads, tokens, width of the call that is timed
@@ -75,9 +77,9 @@ def measure(mesh: DeviceMesh | None = None, axis: str | int | None = None) -> Li
     # Those of the slowest rank: the others wait for it.
     every = torch.stack(all_gather(ranks, torch.tensor(own, dtype=torch.float64, device=ranks.device)))
     small, large, seconds = every.amax(0).tolist()
-    found = replace(
-        _default_link(), rate=_timed_flops() / seconds, name=f"axis {ranks.name}", measured=True, ranks=ranks.size
-    )
+    batch, heads_, tokens, width = TIMED_SHAPE
+    rate = product_flops(batch * heads_ * tokens * tokens, 2 * width) / seconds
+    found = replace(_default_link(), rate=rate, name=f"axis {ranks.name}", measured=True, ranks=ranks.size)
     if ranks.size > 1:
         # The time of a large message includes the latency; the clock may not show it.
         bandwidth = LARGE / max(large - small, large / 2)
@@ -100,302 +102,55 @@ def _time_axis(axis: Axis) -> list[float]:
     found = [0.0, 0.0]
     if axis.size > 1:
         found = [_time_message(axis, size) for size in (SMALL, LARGE)]
-        _barrier(axis)
-    batch, heads, tokens, width = TIMED_SHAPE
-    given = [torch.full((batch, heads, tokens, width), 0.5, device=axis.device) for _ in range(3)]
+        all_gather(axis, torch.zeros(1, device=axis.device))  # all ranks begin the calls together
+    tensors = [torch.full(TIMED_SHAPE, 0.5, device=axis.device) for _ in range(3)]
     with torch.no_grad():
-        seconds = _median_seconds(lambda: attention(given[0], given[1], given[2]), TIMED_CALLS, axis)
-    return [*found, seconds]
+        return [*found, _median_seconds(lambda: attention(*tensors), TIMED_CALLS, axis)]
 
 
 def _time_message(axis: Axis, size: int) -> float:
     out, into = (torch.zeros(size, dtype=torch.uint8, device=axis.device) for _ in range(2))
-
-    def send() -> None:
-        start(axis, [Message(axis.after(1), out)], [Message(axis.after(-1), into)]).wait()
-
-    return _median_seconds(send, REPEATS[size], axis)
-
-
-def _barrier(axis: Axis) -> None:
-    all_gather(axis, torch.zeros(1, device=axis.device))
+    send = [Message(axis.after(1), out)], [Message(axis.after(-1), into)]
+    return _median_seconds(lambda: start(axis, *send).wait(), REPEATS[size], axis)
 
 
 def _median_seconds(run: Callable[[], object], repeats: int, axis: Axis) -> float:
     """The median; the first run is a warm-up."""
+    synchronize = torch.accelerator.synchronize if axis.device.type != "cpu" else lambda: None
     times = []
     for _ in range(repeats + 1):
-        _synchronize(axis)
+        synchronize()
         begin = time.perf_counter()
         run()
-        _synchronize(axis)
+        synchronize()
         times.append(time.perf_counter() - begin)
     return max(statistics.median(times[1:]), 1e-9)
 
 
-def _synchronize(axis: Axis) -> None:
-    if axis.device.type != "cpu":
-        torch.accelerator.synchronize()
-
-
-def _timed_flops() -> int:
-    batch, heads, tokens, width = TIMED_SHAPE
-    return product_flops(batch * heads * tokens * tokens, 2 * width)
-
-
-# With more ranks, messages are not counted one by one: shards are assumed to be equal.
-MAX_COUNTED_RANKS = 16
-SAMPLES = 2  # intervals of rows in which the number of attended keys is assumed to be linear
-
-
-class KeyCounts:
-    """Which keys, and how many, the queries of a call attend to; the mask is evaluated once."""
-
-    def __init__(self, sharded: ShardedInputs) -> None:
-        self.sharded = sharded
-        self._known: dict[Range, Range] = {}
-
-    def bounds(self, rows: Range) -> Range:
-        """The range of keys outside of which these queries attend to nothing."""
-        sharded = self.sharded
-        if rows[0] >= rows[1]:
-            return 0, 0
-        if sharded.mask is None:
-            return 0, sharded.extent.len_k
-        if rows not in self._known:
-            self._known[rows] = sharded.mask.bounds(sharded.extent, rows)
-        return self._known[rows]
-
-    def needs(self, rows: tuple[Range, ...]) -> list[int]:
-        """How many keys of each rank these queries may attend to."""
-        attended = [self.bounds(run) for run in rows]
-        found = []
-        for keys in pairwise(self.sharded.keys.edges):
-            parts = [_intersection(run, keys) for run in attended]
-            both = _intersection(parts[0], parts[-1]) if len(parts) > 1 else (0, 0)
-            found.append(_length(*parts) - _length(both))
-        return found
-
-    def pairs(self, rows: Range) -> int:
-        """About how many pairs these queries attend to: exact where the number of keys is linear in the row."""
-        start, stop = rows
-        if start >= stop:
-            return 0
-        if self.sharded.mask is None:
-            return (stop - start) * self.sharded.extent.len_k
-        samples = sorted({start + (stop - 1 - start) * at // SAMPLES for at in range(SAMPLES + 1)})
-        numbers = [_length(self.bounds((row, row + 1))) for row in samples]
-        total = sum(numbers[:1])
-        for (row, next_row), (one, other) in zip(pairwise(samples), pairwise(numbers), strict=True):
-            total += ((next_row - row) * (one + other) + other - one) // 2
-        return total
-
-
-def strategy_cost(counts: KeyCounts, split: str) -> Wire:
-    """The communication and work of a strategy, the same on every rank."""
-    spread = equal_shards(counts)
-    average = wire(split, spread)
-    return average if spread.ranks > MAX_COUNTED_RANKS else _COSTS[split](counts, spread, average)
-
-
-def equal_shards(counts: KeyCounts) -> Spread:
-    """The call, assuming equal shards."""
-    sharded = counts.sharded
+def strategy_cost(sharded: ShardedInputs, split: str) -> Wire:
+    """The communication and work of a strategy for equal shards, as `qkv plan` counts them; the same on every rank. Of
+    the mask, its causality and the width of its band count."""
     call, extent = sharded.call, sharded.extent
-    causal = extent.len_q > 0 and sharded.mask is not None and counts.bounds((0, 1))[1] < extent.len_k
+    tokens, rows = max(1, extent.len_k), (0, extent.len_q // 2, extent.len_q - 1) if extent.len_q else ()
+    bands = [sharded.attended_keys((row, row + 1)) for row in rows]
+    causal = len(bands) > 0 and bands[0][1] < extent.len_k
+    window = max([1, *(stop - first for first, stop in bands)])
     sums = isinstance(call.similarity, Polynomial | FeatureMap)
-    return Spread(
+    spread = Spread(
         batch=max(1, extent.batch),
         heads=max(1, extent.heads),
         kv_heads=max(1, call.heads_kv),
         width=max(1, call.width),
         value_width=max(1, call.width_v),
-        tokens=max(1, extent.len_k),
+        tokens=tokens,
         ranks=sharded.axis.size,
         item=call.query.dtype.itemsize,
         causal=causal,
+        window=window if causal and window < tokens else None,
         learns=sharded.needs_grad,
-        features=max(1, feature_count(call.similarity, call.width)) if sums else 1,
+        features=max(1, feature_count(call.similarity, call.width)) if sums else None,
     )
-
-
-def _ring_cost(counts: KeyCounts, s: Spread, average: Wire) -> Wire:
-    sharded = counts.sharded
-    schedule, ranks = Schedule(sharded), range(s.ranks)
-    needs = _remote_keys(counts, schedule.rows)
-    out, into = _sent_and_received(needs)
-    halves = [sharded.queries.of(rank)[1] - schedule.half(rank) if schedule.swaps else 0 for rank in ranks]
-    theirs = [halves[schedule.partner(rank)] for rank in ranks]
-    keys, rows = s.batch * s.kv_heads * (s.width + s.value_width), s.batch * s.heads
-    pairs = max(sum(counts.pairs(run) for run in runs) for runs in schedule.rows)
-    peers, moves = max(sum(map(bool, line)) for line in zip(*needs, strict=True)), 2 * schedule.swaps
-    there, back = rows * s.width * s.item, rows * (s.value_width + 1) * s.sums
-    sent = [[halves[r] * there, out[r] * keys * s.item, theirs[r] * back] for r in ranks]
-    got = [[theirs[r] * there, into[r] * keys * s.item, halves[r] * back] for r in ranks]
-    forward, total = _busiest(sent, got, peers + moves, _pair_flops(s, pairs))
-    backward = None
-    if s.learns:
-        there = rows * ((s.width + 2 * s.value_width) * s.item + (2 if sharded.call.return_lse else 1) * s.sums)
-        back = rows * s.width * s.sums
-        sent = [[halves[r] * there, keys * (out[r] * s.item + into[r] * s.sums), theirs[r] * back] for r in ranks]
-        got = [[theirs[r] * there, keys * (into[r] * s.item + out[r] * s.sums), halves[r] * back] for r in ranks]
-        backward, more = _busiest(sent, got, 2 * peers + moves, _pair_flops(s, pairs, backward=True))
-        total += more
-    return Wire("ring", total, forward, backward, average.peak_bytes)
-
-
-def _gather_cost(counts: KeyCounts, s: Spread, average: Wire) -> Wire:
-    sharded, ranks = counts.sharded, range(s.ranks)
-    needs = _remote_keys(counts, [(sharded.queries.of(rank),) for rank in ranks])
-    out, into = _sent_and_received(needs)
-    key = s.batch * s.kv_heads * (s.width + s.value_width) * s.item
-    pairs = max(counts.pairs(sharded.queries.of(rank)) for rank in ranks)
-    messages = max(sum(map(bool, line)) for line in zip(*needs, strict=True))
-    sent, got = [[n * key, 0, 0] for n in out], [[n * key, 0, 0] for n in into]
-    most = max(n + sharded.keys.of(r)[1] - sharded.keys.of(r)[0] for r, n in enumerate(into))
-    sums = _state_flops(sharded, s, s.heads * max(_lengths(sharded.queries.edges)) + s.kv_heads * most)
-    forward, total = _busiest(sent, got, messages, min(_pair_flops(s, pairs), sums))
-    backward = None
-    if s.learns:  # gradients of keys and values are sent the other way
-        reversed_ = [[0, 0, n * key] for n in into], [[0, 0, n * key] for n in out]
-        backward, more = _busiest(*reversed_, messages, min(_pair_flops(s, pairs, backward=True), 2 * sums))
-        total += more
-    passes = 2 if s.learns else 1
-    own = average.peak_bytes - (2 * average.forward.before + key * s.shard) * passes
-    return Wire("gather", total, forward, backward, int(own + (most + max(into)) * key * passes))
-
-
-def _heads_cost(counts: KeyCounts, s: Spread, average: Wire) -> Wire:
-    sharded = counts.sharded
-    ranks, others = range(s.ranks), s.ranks - 1
-    heads = -(-s.heads // s.ranks)
-    first, last = kv_heads(s.kv_heads, s.ranks)[0]
-    lse = s.sums if sharded.call.return_lse else 0
-    row, key = s.batch * heads * s.width * s.item, s.batch * (last - first) * (s.width + s.value_width) * s.item
-    answer = s.batch * heads * (s.value_width * s.item + lse)
-    queries, keys = (_lengths(shards.edges) for shards in (sharded.queries, sharded.keys))
-    there = [others * (queries[r] * row + keys[r] * key) for r in ranks]
-    came = [(sum(queries) - queries[r]) * row + (sum(keys) - keys[r]) * key for r in ranks]
-    went = [(sum(queries) - queries[r]) * answer for r in ranks]
-    home = [others * queries[r] * answer for r in ranks]
-    pairs = sum(counts.pairs(run) for run in pairwise(sharded.queries.edges))
-    sent, got = ([[a, 0, b] for a, b in zip(*each, strict=True)] for each in ((there, went), (came, home)))
-    sums = _state_flops(sharded, s, heads * sum(queries) + (last - first) * sum(keys))
-    forward, total = _busiest(sent, got, 2 * others, min(_pair_flops(s, pairs, heads), sums))
-    backward = None
-    if s.learns:
-        sent, got = ([[b, 0, a] for a, b in zip(*each, strict=True)] for each in ((came, home), (there, went)))
-        backward, more = _busiest(sent, got, 2 * others, min(_pair_flops(s, pairs, heads, backward=True), 2 * sums))
-        total += more
-    return Wire("heads", total, forward, backward, average.peak_bytes)
-
-
-def _scan_cost(counts: KeyCounts, s: Spread, average: Wire) -> Wire:
-    state = scan.state_bytes(counts.sharded)
-    passes = [False, True] if s.learns else [False]
-    every = [scan.bytes_sent(s.ranks, r, state, s.causal, backward=back) for back in passes for r in range(s.ranks)]
-    return average._replace(total=sum(every))
-
-
-def _argmax_cost(counts: KeyCounts, s: Spread, average: Wire) -> Wire:
-    sharded = counts.sharded
-    ranks, queries = range(s.ranks), _lengths(sharded.queries.edges)
-    attends = [list(map(bool, line)) for line in _remote_keys(counts, [(sharded.queries.of(rank),) for rank in ranks])]
-    requested = [queries[r] * sum(attends[r]) for r in ranks]
-    served = [sum(queries[r] for r in ranks if attends[r][of]) for of in ranks]
-    rows = s.batch * s.heads
-    query, found = rows * s.width * s.item, rows * (INDEX_BYTES + s.width * s.item)
-    values = [rows * n * s.value_width * s.item * (s.ranks > 1) for n in queries]
-    sent = [[0, requested[r] * query + served[r] * found, requested[r] * rows * INDEX_BYTES + values[r]] for r in ranks]
-    got = [[0, served[r] * query + requested[r] * found, served[r] * rows * INDEX_BYTES + values[r]] for r in ranks]
-    pairs = max(counts.pairs(sharded.queries.of(rank)) for rank in ranks)
-    flops = 2 * rows * pairs * s.width
-    forward, total = _busiest(sent, got, 4 * max(map(sum, attends)), flops)
-    return Wire("argmax", total + (sum(values) if s.learns else 0), forward, average.backward, average.peak_bytes)
-
-
-_COSTS: dict[str, Callable[[KeyCounts, Spread, Wire], Wire]] = {
-    "ring": _ring_cost, "gather": _gather_cost, "heads": _heads_cost, "scan": _scan_cost, "argmax": _argmax_cost
-}  # fmt: skip
-
-
-def _busiest(sent: list[list[int]], got: list[list[int]], messages: int, flops: float) -> tuple[Phase, int]:
-    """The rank that sends or receives most, and what all ranks send."""
-    both = [[max(pair) for pair in zip(*each, strict=True)] for each in zip(sent, got, strict=True)]
-    before, during, after = max(both, key=sum)
-    return Phase(before, during, after, messages, flops), sum(map(sum, sent))
-
-
-def _sent_and_received(needs: list[list[int]]) -> tuple[list[int], list[int]]:
-    """What every rank sends, and what it receives."""
-    return [sum(column) for column in zip(*needs, strict=True)], [sum(line) for line in needs]
-
-
-def _pair_flops(s: Spread, pairs: int, heads: int | None = None, *, backward: bool = False) -> int:
-    each = 3 * s.width + 2 * s.value_width if backward else s.width + s.value_width
-    return 2 * s.batch * (s.heads if heads is None else heads) * pairs * each
-
-
-def _state_flops(sharded: ShardedInputs, s: Spread, rows: int) -> float:
-    """Flops of the linear backend, which a rank may choose; infinite for other similarities."""
-    if not isinstance(sharded.call.similarity, Polynomial | FeatureMap):
-        return float("inf")
-    return 2 * s.batch * s.features * (s.value_width + 1) * rows
-
-
-def _remote_keys(counts: KeyCounts, rows: Sequence[tuple[Range, ...]]) -> list[list[int]]:
-    """How many keys of each other rank every rank needs."""
-    found = [counts.needs(runs) for runs in rows]
-    return [[0 if of == rank else count for of, count in enumerate(line)] for rank, line in enumerate(found)]
-
-
-def _intersection(one: Range, other: Range) -> Range:
-    low, high = max(one[0], other[0]), min(one[1], other[1])
-    return (low, high) if low < high else (0, 0)
-
-
-def _length(*runs: Range) -> int:
-    return sum(stop - start for start, stop in runs)
-
-
-def _lengths(edges: tuple[int, ...]) -> list[int]:
-    return [stop - start for start, stop in pairwise(edges)]
-
-
-STRATEGIES: dict[str, Strategy] = {
-    strategy.name: strategy
-    for strategy in (
-        Strategy(
-            "ring",
-            "keys and values are sent round a ring, partial results are merged by log-sum-exp",
-            ring.reasons_against,
-            ring.run,
-        ),
-        Strategy(
-            "gather",
-            "every rank fetches the keys and values that its queries attend to",
-            gather.reasons_against,
-            gather.run,
-        ),
-        Strategy(
-            "heads",
-            "tokens are exchanged for heads: each rank has the whole sequence of some heads",
-            heads.reasons_against,
-            heads.run,
-        ),
-        Strategy("scan", "sums of features are sent instead of keys, for any length", scan.reasons_against, scan.run),
-        Strategy(
-            "argmax",
-            "each rank finds its best key for every query, and the best of those is taken",
-            argmax.reasons_against,
-            argmax.run,
-        ),
-    )
-}
-# By memory, least first: a later strategy is chosen only if it is faster by this factor and by that many seconds.
-ORDER = ("argmax", "scan", "ring", "heads", "gather")
-MAX_TIME_RATIO, MIN_SECONDS_SAVED = 0.95, 5e-4
-LOCAL = "none"  # the strategy where every rank has whole sequences
+    return wire(split, spread)
 
 
 @dataclass(frozen=True)
@@ -470,7 +225,7 @@ class SplitChoice:
         cost = self.chosen.cost
         assert cost is not None
         assert self.link is not None
-        lines += wrap_lines(f"-> {self.split}: {STRATEGIES[self.split].summary}", "")
+        lines += wrap_lines(f"-> {self.split}: {STRATEGIES[self.split].SUMMARY}", "")
         passes = "forward and backward" if cost.backward is not None else "forward"
         sent = (
             f"{readable_bytes(cost.sent)} sent in {cost.messages} messages, {readable_bytes(cost.peak_bytes)} of memory"
@@ -502,9 +257,8 @@ def choose(sharded: ShardedInputs) -> Strategy:
     """The strategy that runs this call. It depends only on what all ranks agreed on, so all choose the same."""
     check_backend(sharded)
     if sharded.split != "auto":
-        return STRATEGIES[
-            _check_requested(sharded, {name: each.reasons_against(sharded) for name, each in STRATEGIES.items()})
-        ]
+        reasons = {name: strategy.reasons_against(sharded) for name, strategy in STRATEGIES.items()}
+        return STRATEGIES[_check_requested(sharded.split, reasons)]
     return STRATEGIES[select(sharded, list_candidates(sharded))]
 
 
@@ -525,11 +279,11 @@ def check_backend(sharded: ShardedInputs) -> None:
 
 
 def list_candidates(sharded: ShardedInputs) -> tuple[Candidate, ...]:
-    """All strategies, in the order of `ORDER`."""
-    link, counts, found = link_of(sharded.axis), KeyCounts(sharded), []
-    for name in ORDER:
-        reasons = STRATEGIES[name].reasons_against(sharded)
-        cost = None if reasons else strategy_cost(counts, name)
+    """All strategies, in the order of `STRATEGIES`."""
+    link, found = link_of(sharded.axis), []
+    for name, strategy in STRATEGIES.items():
+        reasons = strategy.reasons_against(sharded)
+        cost = None if reasons else strategy_cost(sharded, name)
         found.append(Candidate(name, reasons, cost, float("inf") if cost is None else link.seconds(cost)))
     return tuple(found)
 
@@ -537,7 +291,7 @@ def list_candidates(sharded: ShardedInputs) -> tuple[Candidate, ...]:
 def select(sharded: ShardedInputs, candidates: tuple[Candidate, ...]) -> str:
     """The name of the requested strategy, or of the one that the cost model chooses."""
     if sharded.split != "auto":
-        return _check_requested(sharded, {each.split: each.reasons for each in candidates})
+        return _check_requested(sharded.split, {each.split: each.reasons for each in candidates})
     possible = [each for each in candidates if each.cost is not None]
     chosen = possible[0]
     for each in possible[1:]:
@@ -546,14 +300,10 @@ def select(sharded: ShardedInputs, candidates: tuple[Candidate, ...]) -> str:
     return chosen.split
 
 
-def _check_requested(sharded: ShardedInputs, reasons: dict[str, tuple[str, ...]]) -> str:
-    against = reasons[sharded.split]
-    if against:
+def _check_requested(split: str, reasons: dict[str, tuple[str, ...]]) -> str:
+    if reasons[split]:
         others = ", ".join(name for name, why in reasons.items() if not why)
-        listed = "".join(f"\n  - {reason}" for reason in against)
-        raise BackendRefused(
-            f"split: got {sharded.split!r}, wanted a strategy that can run this call. Against it:{listed}\n"
-            f"Hint: split='auto' chooses among: {others}.",
-            against,
-        )
-    return sharded.split
+        listed = "".join(f"\n  - {reason}" for reason in reasons[split])
+        message = f"split: got {split!r}, wanted a strategy that can run this call. Against it:{listed}"
+        raise BackendRefused(f"{message}\nHint: split='auto' chooses among: {others}.", reasons[split])
+    return split

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..errors import OptionError, OptionTypeError, complaint
-from .failure import ABANDONED, close_connections, peer_lost, report_lost, timeout_of
+from .failure import ABANDONED, give_up, timeout_of
 
 _START_HINT = "start the program with torchrun, and call torch.distributed.init_process_group('gloo') in it"
 # The torch.distributed backends for each type of device; torch itself checks other types.
@@ -33,19 +32,26 @@ class Axis(NamedTuple):
         """The rank that many steps further round the ring."""
         return (self.rank + steps) % self.size
 
+    @property
+    def others(self) -> list[int]:
+        """The other ranks, the next one first."""
+        return [self.after(step) for step in range(1, self.size)]
+
+    @property
+    def key(self) -> str:
+        """The name of the process group, the same on all its ranks."""
+        return getattr(self.group, "group_name", self.name)
+
 
 def read_axis(mesh: DeviceMesh | None, axis: str | int | None) -> Axis:
     """The axis that a call names; a mesh with one axis needs no name."""
-    if not dist.is_available():
-        raise OptionError(complaint("mesh", "a build of torch without torch.distributed", "a build with it"))
     if not dist.is_initialized():
         raise OptionError(complaint("mesh", "no process group", "an initialized torch.distributed", _START_HINT))
     if not isinstance(mesh, DeviceMesh):
         hint = "torch.distributed.device_mesh.init_device_mesh('cpu', (ranks,), mesh_dim_names=('ranks',)) makes one"
         raise OptionTypeError(complaint("mesh", type(mesh).__name__, "a DeviceMesh", hint))
     index = _axis_index(mesh, axis)
-    coordinate = mesh.get_coordinate()
-    if coordinate is None:
+    if mesh.get_coordinate() is None:
         given = f"a mesh of ranks {mesh.mesh.flatten().tolist()}, called on rank {dist.get_rank()}"
         raise OptionError(complaint("mesh", given, "a mesh that this rank is part of"))
     group = mesh.get_group(index)
@@ -60,20 +66,14 @@ def read_axis(mesh: DeviceMesh | None, axis: str | int | None) -> Axis:
 
 def _axis_index(mesh: DeviceMesh, axis: str | int | None) -> int:
     names = mesh.mesh_dim_names or ()
-    known = ", ".join(map(repr, names)) or f"0 to {mesh.ndim - 1}"
-    if axis is None:
-        if mesh.ndim == 1:
-            return 0
-        raise OptionError(complaint("axis", "None", f"one of the mesh's axes: {known}"))
-    if isinstance(axis, str):
-        if axis in names:
-            return names.index(axis)
-        raise OptionError(complaint("axis", repr(axis), f"one of the mesh's axes: {known}"))
-    if isinstance(axis, bool) or not isinstance(axis, int):
+    if isinstance(axis, bool) or not isinstance(axis, str | int | None):
         raise OptionTypeError(complaint("axis", repr(axis), "the name or the number of an axis of the mesh"))
-    if not -mesh.ndim <= axis < mesh.ndim:
-        raise OptionError(complaint("axis", axis, f"one of the mesh's axes: {known}"))
-    return axis % mesh.ndim
+    indices: dict[Any, int] = {name: index for index, name in enumerate(names)}
+    indices |= {index: index % mesh.ndim for index in range(-mesh.ndim, mesh.ndim)}
+    if axis not in indices and not (axis is None and mesh.ndim == 1):
+        known = ", ".join(map(repr, names)) or f"0 to {mesh.ndim - 1}"
+        raise OptionError(complaint("axis", repr(axis), f"one of the mesh's axes: {known}"))
+    return indices.get(axis, 0)
 
 
 def _check_transport(mesh: DeviceMesh, group: Any) -> None:
@@ -89,6 +89,7 @@ def _check_transport(mesh: DeviceMesh, group: Any) -> None:
 TRAFFIC: Counter[str] = Counter()
 DATA, AGREEMENT, RESULTS = 0, 1, 2
 _TRAFFIC_NAMES = {DATA: "data", AGREEMENT: "agreement", RESULTS: "data"}
+_ERRORS = RuntimeError, dist.DistError
 
 
 class Message(NamedTuple):
@@ -101,7 +102,7 @@ class Message(NamedTuple):
 class Pending:
     """Transfers in progress. `wait` before reading or overwriting the tensors."""
 
-    def __init__(self, axis: Axis, works: list[tuple[int, str, Any]], buffers: list[Tensor]) -> None:
+    def __init__(self, axis: Axis, works: list[tuple[int, Any]], buffers: list[Tensor]) -> None:
         self._axis, self._works, self._buffers = axis, works, buffers
 
     def wait(self) -> None:
@@ -109,16 +110,12 @@ class Pending:
         # Passed to each wait, since connections keep the timeout that they were made with. On other devices than the
         # CPU, `wait` only enqueues.
         limit = timeout_of(self._axis) if works and self._axis.device.type == "cpu" else None
-        for index, (peer, direction, work) in enumerate(works):
+        for peer, work in works:
             try:
                 work.wait() if limit is None else work.wait(limit)
-            except (RuntimeError, dist.DistError) as error:
+            except _ERRORS as error:
                 ABANDONED.append((works, self._buffers))
-                # Report the cause first: abandoning the other transfers closes their connections.
-                report_lost(self._axis, peer)
-                others = [(p, d) for p, d, w in works[index + 1 :] if not _completes(w)]
-                close_connections(self._axis)
-                raise peer_lost(self._axis, [(peer, direction), *others], error) from error
+                raise give_up(self._axis, [peer], error) from error
         self._buffers = []
 
     def __del__(self) -> None:
@@ -126,51 +123,30 @@ class Pending:
             ABANDONED.append((self._works, self._buffers))
 
 
-def _completes(work: Any) -> bool:
-    """Whether a transfer completes although another one failed."""
-    try:
-        work.wait(timedelta(milliseconds=50))
-    except (RuntimeError, dist.DistError):
-        return False
-    return True
-
-
 def start(axis: Axis, sends: Sequence[Message], receives: Sequence[Message], tag: int = DATA) -> Pending:
     """Start sending and receiving. Empty tensors are skipped on both sides. Messages with the same tag between the same
     two ranks arrive in the order in which they were sent."""
-    operations, works = [], []
-    for message in receives:
-        if message.tensor.numel():
-            operations.append(
-                dist.P2POp(dist.irecv, message.tensor, group=axis.group, tag=tag, group_peer=message.peer)
-            )
-            works.append((message.peer, "from"))
-    for message in sends:
-        if message.tensor.numel():
-            operations.append(
-                dist.P2POp(dist.isend, message.tensor, group=axis.group, tag=tag, group_peer=message.peer)
-            )
-            works.append((message.peer, "to"))
-            TRAFFIC[f"{_TRAFFIC_NAMES[tag]} bytes"] += message.tensor.numel() * message.tensor.element_size()
-            TRAFFIC[f"{_TRAFFIC_NAMES[tag]} messages"] += 1
+    operations, peers = [], []
+    for action, messages in ((dist.irecv, receives), (dist.isend, sends)):
+        for peer, tensor in messages:
+            if tensor.numel():
+                operations.append(dist.P2POp(action, tensor, group=axis.group, tag=tag, group_peer=peer))
+                peers.append(peer)
+                if action is dist.isend:
+                    TRAFFIC[f"{_TRAFFIC_NAMES[tag]} bytes"] += tensor.numel() * tensor.element_size()
+                    TRAFFIC[f"{_TRAFFIC_NAMES[tag]} messages"] += 1
     if not operations:
         return Pending(axis, [], [])
-    buffers, started = [operation.tensor for operation in operations], []
+    buffers, works = [operation.tensor for operation in operations], []
     # One by one on the CPU, where a batch is not faster and would hide which connection is closed.
     batches = [[each] for each in operations] if axis.device.type == "cpu" else [operations]
     try:
         for batch in batches:
-            started += dist.batch_isend_irecv(batch)
-    except (RuntimeError, dist.DistError) as error:
-        ABANDONED.append((started, buffers))
-        closed = works[len(started) :]
-        report_lost(axis, closed[0][0])
-        close_connections(axis)
-        raise peer_lost(axis, closed, error) from error
-    if len(started) != len(works):  # some backends return one handle for all transfers
-        return Pending(axis, [(peer, direction, started[0]) for peer, direction in works[:1]], buffers)
-    handles = [(peer, direction, work) for (peer, direction), work in zip(works, started, strict=True)]
-    return Pending(axis, handles, buffers)
+            works += dist.batch_isend_irecv(batch)
+    except _ERRORS as error:
+        ABANDONED.append((works, buffers))
+        raise give_up(axis, [peers[len(works)]], error) from error
+    return Pending(axis, list(zip(peers, works, strict=False)), buffers)  # some backends return one handle for all
 
 
 def all_gather(axis: Axis, tensor: Tensor, tag: int = DATA) -> list[Tensor]:
@@ -184,14 +160,27 @@ def start_all_gather(axis: Axis, tensor: Tensor, tag: int = DATA) -> tuple[list[
     """Start an all-gather; the tensors are complete after `wait`."""
     tensor = tensor.contiguous()
     found = [tensor if rank == axis.rank else torch.empty_like(tensor) for rank in range(axis.size)]
-    others = [axis.after(step) for step in range(1, axis.size)]
-    pending = start(
-        axis,
-        [Message(rank, tensor) for rank in others],
-        [Message(rank, found[rank]) for rank in reversed(others)],
-        tag,
-    )
-    return found, pending
+    others = axis.others
+    sends = [Message(rank, tensor) for rank in others]
+    return found, start(axis, sends, [Message(rank, found[rank]) for rank in reversed(others)], tag)
+
+
+def all_to_all(
+    axis: Axis, outgoing: Sequence[Sequence[Tensor]], shapes: Sequence[Sequence[Sequence[int]]], tag: int = DATA
+) -> list[list[Tensor]]:
+    """Send outgoing[t][r] to rank r; return for each t what every rank sent, in rank order. shapes[t][r]: of what rank
+    r sends; a rank's part for itself is not sent."""
+    found = [
+        [
+            part if rank == axis.rank else part.new_empty(shape)
+            for rank, (part, shape) in enumerate(zip(*each, strict=True))
+        ]
+        for each in zip(outgoing, shapes, strict=True)
+    ]
+    sends = [Message(rank, parts[rank].contiguous()) for rank in axis.others for parts in outgoing]
+    receives = [Message(rank, parts[rank]) for rank in reversed(axis.others) for parts in found]
+    start(axis, sends, receives, tag).wait()
+    return found
 
 
 DOUBLING_RANKS = 8  # from this number of ranks on, recursive doubling is faster than a message to each rank
@@ -207,26 +196,23 @@ def all_reduce(axis: Axis, own: Tensor, reduce: Callable[[list[Tensor]], Tensor]
     """
     if axis.size < DOUBLING_RANKS:
         return reduce(all_gather(axis, own, RESULTS))
-    power = 1 << (axis.size.bit_length() - 1)
+
+    def exchange(peer: int, sends: bool = True, receives: bool = True) -> Tensor:
+        other = torch.empty_like(result)
+        start(axis, [Message(peer, result)] * sends, [Message(peer, other)] * receives, RESULTS).wait()
+        return other
+
+    power, result = 1 << (axis.size.bit_length() - 1), own.contiguous()
     partner = axis.rank - power if axis.rank >= power else axis.rank + power
-    result = own.contiguous()
     if axis.rank >= power:
-        start(axis, [Message(partner, result)], [], RESULTS).wait()
-        return _receive(axis, partner, result)
+        exchange(partner, receives=False)
+        return exchange(partner, sends=False)
     if partner < axis.size:
-        result = reduce([result, _receive(axis, partner, result)])
-    step = 1
-    while step < power:
-        peer, other = axis.rank ^ step, torch.empty_like(result)
-        start(axis, [Message(peer, result)], [Message(peer, other)], RESULTS).wait()
+        result = reduce([result, exchange(partner, sends=False)]).contiguous()
+    for step in (1 << bit for bit in range(power.bit_length() - 1)):
+        peer = axis.rank ^ step
+        other = exchange(peer)
         result = reduce([result, other] if axis.rank < peer else [other, result]).contiguous()
-        step *= 2
     if partner < axis.size:
-        start(axis, [Message(partner, result)], [], RESULTS).wait()
+        exchange(partner, receives=False)
     return result
-
-
-def _receive(axis: Axis, peer: int, like: Tensor) -> Tensor:
-    other = torch.empty_like(like)
-    start(axis, [], [Message(peer, other)], RESULTS).wait()
-    return other
