@@ -13,7 +13,7 @@ PACKAGES := $(shell find src -name __init__.py)
 JOBS   ?= 2
 
 .PHONY: help tour lab test test-all check python-test format native-test native-sanitize native-soak bench trust soak mutation \
-        docs font screens weights wheel wheel-test lock sbom clean
+        stub docs font screens weights wheel wheel-test lock sbom clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -172,6 +172,10 @@ native-soak: $(VENV)/.tools
 	QKV_EVERY=20011 qemu-aarch64 -L /usr/aarch64-linux-gnu build/native-arm/native/tests/native_tests
 	for target in argmax finite linear memory pack plain; do \
 	  qemu-aarch64 -L /usr/aarch64-linux-gnu build/native-arm/native/fuzz/fuzz_replay $$target 3000 || exit 1; done
+
+stub: $(VENV)/.dev ## write the types of the extension, src/qkv/ops/_native.pyi, from the extension
+	$(BIN)/python -m nanobind.stubgen -q -m qkv.ops._native -o src/qkv/ops/_native.pyi
+	$(BIN)/ruff format -q src/qkv/ops/_native.pyi
 
 docs: $(VENV)/.qkv ## write the code's formulas into the documentation
 	$(BIN)/python docs/generate.py

@@ -1,23 +1,21 @@
-// The functions of the Python extension; step.cpp and counted.cpp have the rest. Tensors arrive as addresses and sizes,
-// which qkv.ops has checked.
+// The functions of the Python extension; step.cpp and counted.cpp have the rest. qkv.ops and qkv.cache have checked
+// their arguments.
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
+#include <nanobind/stl/tuple.h>
 
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <array>
-#include <optional>
+#include <tuple>
 
+#include "arguments.h"
 #include "bindings.h"
 #include "src/argmax.h"
 #include "src/finite.h"
 #include "src/isa.h"
 #include "src/linear.h"
-#include "src/cache.h"
 #include "src/parallel.h"
 #include "unlocked.h"
 
@@ -31,9 +29,8 @@ Calls calls;
 
 namespace {
 
-using qkv::python::address;
-using qkv::python::calls;
-using qkv::python::kernels;
+using qkv::dlpack::View;
+using namespace qkv::python;
 
 const qkv::KernelTable& find(const std::string& name) {
     for (const qkv::KernelTable* table : qkv::runnable_kernels()) {
@@ -42,13 +39,9 @@ const qkv::KernelTable& find(const std::string& name) {
     throw nb::value_error("not an instruction set of this build and this machine");
 }
 
-// Tensors without memory (meta, fake) have address 0.
-void require_memory(uintptr_t data, bool empty) {
-    if (data == 0 && !empty) throw nb::value_error("a tensor without memory");
-}
-
+// all_finite alone is given an address: it scans each tensor of many calls, and this is the fastest way.
 bool all_finite(uintptr_t data, int64_t count, int dtype, int threads) {
-    require_memory(data, count == 0);
+    if (data == 0 && count != 0) throw nb::value_error("a tensor without memory");
     calls.finite.fetch_add(1, std::memory_order_relaxed);
     const auto kind = static_cast<qkv::Dtype>(dtype);
     // Releasing the GIL costs more than a small scan.
@@ -59,48 +52,29 @@ bool all_finite(uintptr_t data, int64_t count, int dtype, int threads) {
     return qkv::all_finite(kernels(), address<void>(data), count, kind, threads);
 }
 
-using Four = std::array<int64_t, 4>;
-
-Four four(nb::tuple numbers) {
-    if (numbers.size() != 4) throw nb::value_error("expected four numbers");
-    return {nb::cast<int64_t>(numbers[0]), nb::cast<int64_t>(numbers[1]), nb::cast<int64_t>(numbers[2]),
-            nb::cast<int64_t>(numbers[3])};
-}
-
-qkv::Tensor4 tensor(uintptr_t data, nb::tuple strides) {
-    const Four s = four(strides);
-    return {address<const void>(data), {s[0], s[1], s[2], s[3]}};
-}
-
-void argmax_scores(int dtype, nb::tuple query_shape, nb::tuple key_shape, uintptr_t query, nb::tuple query_strides,
-                   uintptr_t key, nb::tuple key_strides, uintptr_t starts, uintptr_t stops, uintptr_t result,
-                   int threads) {
-    const Four q = four(query_shape), k = four(key_shape);
-    const qkv::ArgmaxProblem problem = {static_cast<qkv::Dtype>(dtype), q[0], q[1], k[1], q[2], k[2], q[3],
-                                        tensor(query, query_strides), tensor(key, key_strides),
-                                        address<const int64_t>(starts), address<const int64_t>(stops),
-                                        address<int64_t>(result)};
-    require_memory(query, q[0] * q[1] * q[2] * q[3] == 0);
-    require_memory(key, k[0] * k[1] * k[2] * k[3] == 0);
+void argmax_scores(const Tensor& query, const Tensor& key, const Tensor& result, const MaybeTensor& starts,
+                   const MaybeTensor& stops, int threads) {
+    const View q = view_of(query, 4), k = view_of(key, 4);
+    const qkv::ArgmaxProblem problem = {dtype_of(q), q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2],
+                                        q.shape[3], tensor_of(q), tensor_of(k), data_of<const int64_t>(starts),
+                                        data_of<const int64_t>(stops), static_cast<int64_t*>(data_of(view_of(result)))};
     calls.argmax.fetch_add(1, std::memory_order_relaxed);
     const qkv::python::Unlocked unlocked;
     qkv::argmax_scores(kernels(), problem, threads);
 }
 
-qkv::PagedCache cache(int storage, int64_t heads, int64_t width, int64_t value_width, uintptr_t table, int64_t slots) {
-    return {{static_cast<qkv::Dtype>(storage), heads, width, value_width}, address<const int64_t>(table), slots};
+qkv::PagedCache paged_cache(const Four& layout, uintptr_t table, int64_t slots) {
+    return {{static_cast<qkv::Dtype>(layout[0]), layout[1], layout[2], layout[3]}, address<const int64_t>(table), slots};
 }
 
-void cache_append(int storage, int64_t heads, int64_t width, int64_t value_width, uintptr_t table, int64_t slots,
-                   nb::tuple shape, uintptr_t positions, uintptr_t counts, bool left, int dtype, uintptr_t key,
-                   nb::tuple key_strides, uintptr_t value, nb::tuple value_strides, int threads) {
-    const Four k = four(shape);
-    const qkv::Tokens tokens = {k[0], k[2], address<const int64_t>(positions), address<const int64_t>(counts), left};
-    const qkv::AppendProblem problem = {cache(storage, heads, width, value_width, table, slots), tokens,
-                                        static_cast<qkv::Dtype>(dtype), tensor(key, key_strides),
-                                        tensor(value, value_strides)};
-    require_memory(key, k[0] * k[1] * k[2] * k[3] == 0);
-    require_memory(value, k[0] * k[1] * k[2] * value_width == 0);
+void cache_append(const Tensor& key, const Tensor& value, const Four& layout, uintptr_t table, int64_t slots,
+                  const std::vector<int64_t>& positions, const Numbers& counts, bool left, int threads) {
+    const View k = view_of(key, 4), v = view_of(value, 4);
+    const qkv::AppendProblem problem = {paged_cache(layout, table, slots),
+                                        {k.shape[0], k.shape[2], positions.data(), data_of(counts), left},
+                                        dtype_of(k),
+                                        tensor_of(k),
+                                        tensor_of(v)};
     calls.append.fetch_add(1, std::memory_order_relaxed);
     const qkv::python::Unlocked unlocked;
     qkv::append(problem, threads);
@@ -108,116 +82,115 @@ void cache_append(int storage, int64_t heads, int64_t width, int64_t value_width
 
 // The mask and how scores become weights, for a cache and for plain tensors.
 struct Rules {
-    uintptr_t starts, stops;
+    const Numbers& starts;
+    const Numbers& stops;
     std::optional<int64_t> lower, upper;
-    uintptr_t keep;
-    nb::tuple keep_strides;
-    uintptr_t bias;
-    nb::tuple bias_strides;
+    const MaybeTensor& keep;
+    const MaybeTensor& bias;
+    int64_t first_key;  // of keep and bias
     float scale, softcap;
-    uintptr_t sink;
+    const MaybeTensor& sink;
 };
 
-qkv::AttendProblem attend_problem(const qkv::PagedCache& pages, const qkv::PlainKeyValues* plain,
-                                  const qkv::Tokens& tokens, const Four& query_shape, qkv::Dtype dtype, const qkv::Tensor4& query, uintptr_t out,
-                                  uintptr_t lse, int64_t window, const Rules& rules) {
-    const int64_t value_width = pages.layout.value_width;
-    require_memory(reinterpret_cast<uintptr_t>(query.data), query_shape[0] * query_shape[1] * query_shape[2] *
-                                                                    query_shape[3] == 0);
-    require_memory(out, query_shape[0] * query_shape[1] * query_shape[2] * value_width == 0);
-    return {pages,
-            tokens,
-            query_shape[1],
-            dtype,
-            query,
-            address<void>(out),
-            address<float>(lse),
-            window > 0 ? window : qkv::kNoBound,
-            address<const int64_t>(rules.starts),
-            address<const int64_t>(rules.stops),
-            rules.lower.value_or(qkv::kNoBound),
-            rules.upper.value_or(qkv::kNoBound),
-            rules.keep == 0 ? qkv::Tensor4{} : tensor(rules.keep, rules.keep_strides),
-            rules.bias == 0 ? qkv::Tensor4{} : tensor(rules.bias, rules.bias_strides),
-            rules.scale,
-            rules.softcap,
-            address<const float>(rules.sink),
-            plain};
+// A tensor over the keys from `first_key` on, addressed by the position of a key.
+qkv::Tensor4 over_keys(const MaybeTensor& tensor, int64_t first_key) {
+    if (!tensor) return {};
+    const View view = view_of(*tensor, 4);
+    qkv::Tensor4 keys = tensor_of(view);
+    const int64_t skipped = first_key * keys.stride[3] * (view.kind.bits / 8);
+    keys.data = address<const void>(reinterpret_cast<uintptr_t>(keys.data) - static_cast<uintptr_t>(skipped));
+    return keys;
 }
 
-void cache_attend(int storage, int64_t heads, int64_t width, int64_t value_width, uintptr_t table, int64_t slots,
-                   int dtype, nb::tuple query_shape, uintptr_t query, nb::tuple query_strides, uintptr_t out,
-                   uintptr_t lse, uintptr_t positions, uintptr_t counts, bool left, int64_t window, uintptr_t starts,
-                   uintptr_t stops, std::optional<int64_t> lower, std::optional<int64_t> upper, uintptr_t keep,
-                   nb::tuple keep_strides, uintptr_t bias, nb::tuple bias_strides, float scale, float softcap,
-                   uintptr_t sink, bool argmax, int threads) {
-    const Four q = four(query_shape);
-    const qkv::Tokens tokens = {q[0], q[2], address<const int64_t>(positions), address<const int64_t>(counts), left};
-    const qkv::AttendProblem problem = attend_problem(
-        cache(storage, heads, width, value_width, table, slots), nullptr, tokens, q, static_cast<qkv::Dtype>(dtype),
-        tensor(query, query_strides), out, lse, window,
-        {starts, stops, lower, upper, keep, keep_strides, bias, bias_strides, scale, softcap, sink});
+qkv::AttendProblem attend_problem(const qkv::PagedCache& pages, const qkv::PlainKeyValues* plain,
+                                  const qkv::Tokens& tokens, const View& query, const View& out,
+                                  const MaybeTensor& lse, std::optional<int64_t> window, const Rules& rules) {
+    return {pages,
+            tokens,
+            query.shape[1],
+            dtype_of(query),
+            tensor_of(query),
+            data_of(out),
+            data_of<float>(lse),
+            window.value_or(qkv::kNoBound),
+            data_of(rules.starts),
+            data_of(rules.stops),
+            rules.lower.value_or(qkv::kNoBound),
+            rules.upper.value_or(qkv::kNoBound),
+            over_keys(rules.keep, rules.first_key),
+            over_keys(rules.bias, rules.first_key),
+            rules.scale,
+            rules.softcap,
+            data_of<const float>(rules.sink),
+            plain,
+            qkv::python::heads_last(out)};
+}
+
+void cache_attend(const Tensor& query, const Tensor& out, const Four& layout, uintptr_t table, int64_t slots,
+                  const std::vector<int64_t>& positions, const Numbers& counts, bool left, const MaybeTensor& lse,
+                  std::optional<int64_t> window, const Numbers& starts, const Numbers& stops,
+                  std::optional<int64_t> lower, std::optional<int64_t> upper, const MaybeTensor& keep,
+                  const MaybeTensor& bias, int64_t first_key, float scale, float softcap, const MaybeTensor& sink,
+                  bool argmax, int threads) {
+    const View q = view_of(query, 4);
+    const qkv::Tokens tokens = {q.shape[0], q.shape[2], positions.data(), data_of(counts), left};
+    const qkv::AttendProblem problem =
+        attend_problem(paged_cache(layout, table, slots), nullptr, tokens, q, view_of(out, 4), lse, window,
+                       {starts, stops, lower, upper, keep, bias, first_key, scale, softcap, sink});
     calls.attend.fetch_add(1, std::memory_order_relaxed);
     const qkv::python::Unlocked unlocked;
     (argmax ? qkv::attend_argmax : qkv::attend)(kernels(), problem, threads);
 }
 
-void softmax_attention(int dtype, nb::tuple query_shape, nb::tuple key_shape, int64_t value_width, uintptr_t query,
-                  nb::tuple query_strides, uintptr_t key, nb::tuple key_strides, uintptr_t value,
-                  nb::tuple value_strides, uintptr_t out, uintptr_t lse, uintptr_t starts, uintptr_t stops,
-                  std::optional<int64_t> lower, std::optional<int64_t> upper, uintptr_t keep, nb::tuple keep_strides,
-                  uintptr_t bias, nb::tuple bias_strides, float scale, float softcap, uintptr_t sink, bool heads_last,
-                  int threads) {
-    const Four q = four(query_shape), k = four(key_shape);
-    const auto kind = static_cast<qkv::Dtype>(dtype);
-    require_memory(key, k[0] * k[1] * k[2] * k[3] == 0);
-    require_memory(value, k[0] * k[1] * k[2] * value_width == 0);
-    const std::vector<int64_t> positions(q[0], 0);
-    const qkv::PlainKeyValues past = {kind, k[2], tensor(key, key_strides), tensor(value, value_strides)};
-    qkv::AttendProblem problem = attend_problem(
-        {{qkv::Dtype::float32, k[1], q[3], value_width}, nullptr, 0}, &past,
-        {q[0], q[2], positions.data(), nullptr, false}, q, kind, tensor(query, query_strides), out, lse, 0,
-        {starts, stops, lower, upper, keep, keep_strides, bias, bias_strides, scale, softcap, sink});
-    problem.heads_last = heads_last;
+void softmax_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& out,
+                       const MaybeTensor& lse, const Numbers& starts, const Numbers& stops,
+                       std::optional<int64_t> lower, std::optional<int64_t> upper, const MaybeTensor& keep,
+                       const MaybeTensor& bias, float scale, float softcap, const MaybeTensor& sink, int threads) {
+    const View q = view_of(query, 4), k = view_of(key, 4), v = view_of(value, 4);
+    const std::vector<int64_t> positions(q.shape[0], 0);
+    const qkv::PlainKeyValues past = {dtype_of(k), k.shape[2], tensor_of(k), tensor_of(v)};
+    const qkv::AttendProblem problem = attend_problem(
+        {{qkv::Dtype::float32, k.shape[1], q.shape[3], v.shape[3]}, nullptr, 0}, &past,
+        {q.shape[0], q.shape[2], positions.data(), nullptr, false}, q, view_of(out, 4), lse, std::nullopt,
+        {starts, stops, lower, upper, keep, bias, 0, scale, softcap, sink});
     calls.plain.fetch_add(1, std::memory_order_relaxed);
     const qkv::python::Unlocked unlocked;
     qkv::attend(kernels(), problem, threads);
 }
 
-qkv::FeatureRule feature_rule(int map, int64_t width, int degree, float offset) {
+// Map, width, degree and offset.
+using Rule = std::tuple<int, int64_t, int, float>;
+
+qkv::FeatureRule feature_rule(const Rule& rule) {
+    const auto [map, width, degree, offset] = rule;
     return {static_cast<qkv::Map>(map), width, degree, offset};
 }
 
-int64_t linear_state_size(int map, int64_t width, int degree, float offset, int64_t value_width) {
-    return qkv::linear_state_size(feature_rule(map, width, degree, offset), value_width);
+int64_t linear_state_size(const Rule& rule, int64_t value_width) {
+    return qkv::linear_state_size(feature_rule(rule), value_width);
 }
 
-void linear_attention(int map, int64_t width, int degree, float power_offset, int dtype, nb::tuple sizes,
-            nb::tuple lengths, uintptr_t query, nb::tuple query_strides, uintptr_t key, nb::tuple key_strides, uintptr_t value,
-            nb::tuple value_strides, uintptr_t keep, std::optional<int64_t> offset, bool normalize, uintptr_t out,
-            uintptr_t state, bool direct, int threads) {
-    const Four size = four(sizes);
-    const auto len_k = nb::cast<int64_t>(lengths[0]), value_width = nb::cast<int64_t>(lengths[1]);
-    require_memory(query, out == 0 || size[0] * size[1] * size[3] * width == 0);
-    require_memory(key, size[0] * size[2] * len_k * width == 0);
-    require_memory(value, size[0] * size[2] * len_k * value_width == 0);
-    const qkv::LinearProblem problem = {feature_rule(map, width, degree, power_offset),
-                                        static_cast<qkv::Dtype>(dtype),
-                                        size[0],
-                                        size[1],
-                                        size[2],
-                                        size[3],
-                                        len_k,
-                                        value_width,
-                                        tensor(query, query_strides),
-                                        tensor(key, key_strides),
-                                        tensor(value, value_strides),
-                                        address<const uint8_t>(keep),
+void linear_attention(const Rule& rule, const MaybeTensor& query, const Tensor& key, const Tensor& value,
+                      const MaybeTensor& out, const MaybeTensor& keep, std::optional<int64_t> offset, bool normalize,
+                      const MaybeTensor& state, bool direct, int threads) {
+    const View k = view_of(key, 4), v = view_of(value, 4), q = query ? view_of(*query, 4) : View{};
+    const qkv::LinearProblem problem = {feature_rule(rule),
+                                        dtype_of(k),
+                                        k.shape[0],
+                                        query ? q.shape[1] : k.shape[1],
+                                        k.shape[1],
+                                        query ? q.shape[2] : 0,
+                                        k.shape[2],
+                                        v.shape[3],
+                                        query ? tensor_of(q) : qkv::Tensor4{},
+                                        tensor_of(k),
+                                        tensor_of(v),
+                                        data_of<const uint8_t>(keep),
                                         offset.has_value(),
                                         offset.value_or(0),
                                         normalize,
-                                        address<void>(out),
-                                        address<float>(state),
+                                        data_of<void>(out),
+                                        data_of<float>(state),
                                         direct};
     calls.linear.fetch_add(1, std::memory_order_relaxed);
     const qkv::python::Unlocked unlocked;
@@ -270,21 +243,37 @@ std::vector<std::string> isas() {
 
 NB_MODULE(_native, m) {
     m.def("isas", &isas);
-    m.def("self_check", [](const std::string& isa) { return qkv::self_check(find(isa)); });
-    m.def("use", [](const std::string& isa) { qkv::python::use(find(isa)); });
+    m.def("self_check", [](const std::string& isa) { return qkv::self_check(find(isa)); }, nb::arg("isa"));
+    m.def("use", [](const std::string& isa) { qkv::python::use(find(isa)); }, nb::arg("isa"));
     m.def("why_one_thread", &qkv::why_one_thread);
     m.def("calls", &count_calls);
     m.def("reset_calls", &reset_calls);
     m.def("before_exit", &qkv::python::before_exit);
-    m.def("all_finite", &all_finite);
-    m.def("argmax_scores", &argmax_scores);
-    m.def("cache_append", &cache_append);
-    m.def("cache_attend", &cache_attend);
-    m.def("softmax_attention", &softmax_attention);
-    m.def("linear_attention", &linear_attention);
-    m.def("linear_state_size", &linear_state_size);
-    m.def("advise_huge_pages", &advise_huge_pages);
-    m.def("populate_memory", &populate_memory);
+    m.def("all_finite", &all_finite, nb::arg("data"), nb::arg("count"), nb::arg("dtype"), nb::arg("threads"));
+    m.def("argmax_scores", &argmax_scores, nb::arg("query"), nb::arg("key"), nb::arg("result"), nb::kw_only(),
+          nb::arg("starts") = nb::none(), nb::arg("stops") = nb::none(), nb::arg("threads"));
+    m.def("cache_append", &cache_append, nb::arg("key"), nb::arg("value"), nb::kw_only(), nb::arg("layout"),
+          nb::arg("table"), nb::arg("slots"), nb::arg("positions"), nb::arg("counts") = nb::none(),
+          nb::arg("left") = false, nb::arg("threads"));
+    m.def("cache_attend", &cache_attend, nb::arg("query"), nb::arg("out"), nb::kw_only(), nb::arg("layout"),
+          nb::arg("table"), nb::arg("slots"), nb::arg("positions"), nb::arg("counts") = nb::none(),
+          nb::arg("left") = false, nb::arg("lse") = nb::none(), nb::arg("window") = nb::none(),
+          nb::arg("starts") = nb::none(), nb::arg("stops") = nb::none(), nb::arg("lower") = nb::none(),
+          nb::arg("upper") = nb::none(), nb::arg("keep") = nb::none(), nb::arg("bias") = nb::none(),
+          nb::arg("first_key") = 0, nb::arg("scale") = 1.0f, nb::arg("softcap") = 0.0f, nb::arg("sink") = nb::none(),
+          nb::arg("argmax") = false, nb::arg("threads"));
+    m.def("softmax_attention", &softmax_attention, nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("out"),
+          nb::kw_only(), nb::arg("lse") = nb::none(), nb::arg("starts") = nb::none(), nb::arg("stops") = nb::none(),
+          nb::arg("lower") = nb::none(), nb::arg("upper") = nb::none(), nb::arg("keep") = nb::none(),
+          nb::arg("bias") = nb::none(), nb::arg("scale"), nb::arg("softcap") = 0.0f, nb::arg("sink") = nb::none(),
+          nb::arg("threads"));
+    m.def("linear_attention", &linear_attention, nb::arg("rule"), nb::arg("query").none(), nb::arg("key"),
+          nb::arg("value"), nb::arg("out").none(), nb::kw_only(), nb::arg("keep") = nb::none(),
+          nb::arg("offset") = nb::none(), nb::arg("normalize") = true, nb::arg("state") = nb::none(),
+          nb::arg("direct") = false, nb::arg("threads"));
+    m.def("linear_state_size", &linear_state_size, nb::arg("rule"), nb::arg("value_width"));
+    m.def("advise_huge_pages", &advise_huge_pages, nb::arg("data"), nb::arg("size"));
+    m.def("populate_memory", &populate_memory, nb::arg("data"), nb::arg("size"));
     qkv::python::bind_step(m);
     qkv::python::bind_counting(m);
     m.attr("finite_parallel_bytes") = qkv::kFiniteParallelBytes;

@@ -76,11 +76,11 @@ void use(const KernelTable& table) {
 }
 
 void bind_counting(nb::module_& m) {
-    m.def("set_counting", &set_counting);
+    m.def("set_counting", &set_counting, nb::arg("on"));
     m.def("is_counting", &is_counting);
     m.def("counts", &executed_work);
     m.def("geometry", &geometry);
-    m.def("chunk_tokens", &qkv::chunk_tokens);
+    m.def("chunk_tokens", &qkv::chunk_tokens, nb::arg("features"));
 }
 
 }  // namespace qkv::python

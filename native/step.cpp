@@ -2,13 +2,9 @@
 // run without another check.
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 
-#include <array>
-
+#include "arguments.h"
 #include "bindings.h"
-#include "dlpack.h"
-#include "src/cache.h"
 #include "unlocked.h"
 
 namespace nb = nanobind;
@@ -17,56 +13,30 @@ namespace qkv::python {
 
 namespace {
 
-using Four = std::array<int64_t, 4>;
-
-Four four(nb::tuple numbers) {
-    if (numbers.size() != 4) throw nb::value_error("expected four numbers");
-    Four result;
-    for (size_t i = 0; i < 4; ++i) result[i] = nb::cast<int64_t>(numbers[i]);
-    return result;
-}
-
-const dlpack::ExchangeApi* exchange_of(nb::handle tensor_type) {
-    const nb::object capsule = nb::getattr(tensor_type, "__dlpack_c_exchange_api__");
-    const auto* api = static_cast<const dlpack::ExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), dlpack::kCapsule));
-    if (api == nullptr) throw nb::python_error();
-    if (api->major != dlpack::kMajor || api->view_tensor == nullptr) {
-        throw nb::value_error("expected version 1 of DLPack");
-    }
-    return api;
-}
-
 dlpack::Kind kind_of(Dtype dtype) {
     const uint8_t code = dtype == Dtype::bfloat16 ? dlpack::kBfloat : dlpack::kFloat;
     return {code, static_cast<uint8_t>(8 * element_size(dtype)), 1};
 }
 
-Tensor4 tensor_of(const dlpack::View& view) {
-    const int64_t* s = view.strides;
-    return {static_cast<const char*>(view.data) + view.byte_offset, {s[0], s[1], s[2], s[3]}};
-}
-
 class DecodeStep {
 public:
-    DecodeStep(nb::object tensor_type, nb::tuple layout, int dtype, nb::tuple query, nb::tuple key, nb::tuple value,
-         int64_t window, float scale, float softcap, uintptr_t sink, bool argmax)
-        : tensor_type_(std::move(tensor_type)),
+    DecodeStep(const Tensor& query, const Tensor& key, const Tensor& value, const Four& layout,
+               std::optional<int64_t> window, float scale, float softcap, MaybeTensor sink, bool argmax)
+        : tensor_type_(nb::module_::import_("torch").attr("Tensor")),
           requires_grad_(nb::str("requires_grad")),
           is_neg_(nb::str("is_neg")),
-          exchange_(exchange_of(tensor_type_)),
-          dtype_(static_cast<Dtype>(dtype)),
+          interface_(interface_of(query)),
+          layout_{static_cast<Dtype>(layout[0]), layout[1], layout[2], layout[3]},
+          dtype_(dtype_of(view_of(query, 4))),
           kind_(kind_of(dtype_)),
-          query_(four(query)),
-          key_(four(key)),
-          value_(four(value)),
-          window_(window > 0 ? window : kNoBound),
+          query_(shape_of(view_of(query, 4))),
+          key_(shape_of(view_of(key, 4))),
+          value_(shape_of(view_of(value, 4))),
+          window_(window.value_or(kNoBound)),
           scale_(scale),
           softcap_(softcap),
-          sink_(address<const float>(sink)),
-          argmax_(argmax) {
-        const Four numbers = four(layout);
-        layout_ = {static_cast<Dtype>(numbers[0]), numbers[1], numbers[2], numbers[3]};
-    }
+          sink_(std::move(sink)),
+          argmax_(argmax) {}
 
     // Whether the tensors have the class, shape, dtype and device of those that were checked.
     bool fits(nb::handle query, nb::handle key, nb::handle value) const {
@@ -84,16 +54,16 @@ public:
             !view_tensor(out, answer, o)) {
             return false;
         }
-        const bool heads_last = !in_order(o, answer, {0, 1, 2, 3});
-        if (heads_last && !in_order(o, answer, {0, 2, 1, 3})) return false;
+        const bool heads_last = !in_order(o, {0, 1, 2, 3});
+        if (heads_last && !in_order(o, {0, 2, 1, 3})) return false;
         auto* lengths = address<int64_t>(lengths_at);
         auto* copy = address<int64_t>(copy_at);
         const PagedCache cache = {layout_, address<const int64_t>(table), slots};
         const Tokens tokens = {query_[0], query_[2], lengths, nullptr, false};
         const AppendProblem append = {cache, tokens, dtype_, tensor_of(k), tensor_of(v)};
         const AttendProblem attend = {cache, tokens, query_[1], dtype_, tensor_of(q),
-                                      static_cast<char*>(o.data) + o.byte_offset, nullptr, window_, nullptr, nullptr,
-                                      kNoBound, kNoBound, {}, {}, scale_, softcap_, sink_, nullptr, heads_last};
+                                      data_of(o), nullptr, window_, nullptr, nullptr, kNoBound, kNoBound, {}, {},
+                                      scale_, softcap_, data_of<const float>(sink_), nullptr, heads_last};
         calls.append.fetch_add(1, std::memory_order_relaxed);
         calls.attend.fetch_add(1, std::memory_order_relaxed);
         {
@@ -113,20 +83,12 @@ public:
     }
 
 private:
-    static bool in_order(const dlpack::View& view, const Four& shape, const std::array<int, 4>& axes) {
-        int64_t step = 1;
-        for (int place = 3; place >= 0; step *= shape[axes[place--]]) {
-            if (shape[axes[place]] != 1 && view.strides[axes[place]] != step) return false;
-        }
-        return true;
-    }
-
     bool view_tensor(nb::handle tensor, const Four& shape, dlpack::View& view) const {
         if (!tensor.type().is(tensor_type_) || !tensor.attr(requires_grad_).is(false_) ||
             !tensor.attr(is_neg_)().is(false_)) {
             return false;
         }
-        if (exchange_->view_tensor(tensor.ptr(), &view) != 0) {  // no memory; the caller reports it
+        if (interface_->view_tensor(tensor.ptr(), &view) != 0) {  // no memory; the caller reports it
             PyErr_Clear();
             return false;
         }
@@ -140,14 +102,14 @@ private:
 
     const nb::object tensor_type_, requires_grad_, is_neg_;
     const nb::handle false_{Py_False};
-    const dlpack::ExchangeApi* exchange_;
-    PageLayout layout_;
+    const dlpack::ExchangeApi* interface_;
+    const PageLayout layout_;
     const Dtype dtype_;
     const dlpack::Kind kind_;
     const Four query_, key_, value_;
     const int64_t window_;
     const float scale_, softcap_;
-    const float* sink_;
+    const MaybeTensor sink_;
     const bool argmax_;
 };
 
@@ -155,10 +117,15 @@ private:
 
 void bind_step(nb::module_& m) {
     nb::class_<DecodeStep>(m, "DecodeStep")
-        .def(nb::init<nb::object, nb::tuple, int, nb::tuple, nb::tuple, nb::tuple, int64_t, float, float, uintptr_t,
-                      bool>())
-        .def("fits", &DecodeStep::fits)
-        .def("run", &DecodeStep::run);
+        .def(nb::init<const Tensor&, const Tensor&, const Tensor&, const Four&, std::optional<int64_t>, float, float,
+                      MaybeTensor, bool>(),
+             nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::kw_only(), nb::arg("layout"),
+             nb::arg("window") = nb::none(), nb::arg("scale") = 1.0f, nb::arg("softcap") = 0.0f,
+             nb::arg("sink") = nb::none(), nb::arg("argmax") = false)
+        // Called for each token: positional arguments are faster, and `object` is not checked twice.
+        .def("fits", &DecodeStep::fits, nb::arg("query"), nb::arg("key"), nb::arg("value"))
+        .def("run", &DecodeStep::run, nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("out"),
+             nb::arg("table"), nb::arg("slots"), nb::arg("lengths"), nb::arg("lengths_copy"), nb::arg("threads"));
 }
 
 }  // namespace qkv::python

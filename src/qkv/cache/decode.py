@@ -39,7 +39,7 @@ from ..inputs import (
 )
 from ..masks import Causal, Dense, Mask, Padding, Window
 from ..ops import library
-from ..ops.kernels import DTYPE_CODE, NativeStep
+from ..ops.kernels import NativeStep
 from ..ops.loader import limit_threads_after_fork
 from ..shapes import Float
 from ..similarity import AnySimilarity, Argmax, Softmax, as_similarity
@@ -140,6 +140,17 @@ def _plan_key(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, similar
     return similarity, cache._layout.native_args, cache._window, len(cache._lengths), query.dtype, shapes
 
 
+def _make_plan(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None, options: dict[str, Any]) -> Plan:
+    assert NativeStep is not None
+    tensors = step.query, step.key, step.value
+    native = NativeStep(*tensors, layout=cache._layout.native_args, window=cache.window, **options)
+    plan = Plan(similarity, step.extent.len_q, cache.width == cache.value_width, native)
+    if len(_PLANS) >= _MAX_PLANS:
+        _PLANS.clear()
+    _PLANS[_plan_key(*tensors, cache, similarity)] = plan
+    return plan
+
+
 def _find_plan(query: Any, key: Any, value: Any, cache: KVCache, similarity: AnySimilarity | None) -> Plan | None:
     """The plan of the same call on another cache, such as another layer of a model."""
     if cache.token_type is not None or not (type(query) is type(key) is type(value) is Tensor):
@@ -164,13 +175,13 @@ def _run_plan(plan: Plan, query: Tensor, key: Tensor, value: Tensor, cache: KVCa
     addresses = table.address, table.slots, cache._lengths_at, cache._handle_lengths_at, _threads()
     # empty_like is the fastest allocation but keeps strides; `run` returns False if they are not contiguous.
     if not (plan.out_like_query and step.run(query, key, value, out := _empty_like(query), *addresses)):
-        out = torch.empty(plan.out, dtype=plan.dtype, device="cpu")
+        out = torch.empty((*query.shape[:3], cache.value_width), dtype=query.dtype, device="cpu")
         if not step.run(query, key, value, out, *addresses):
             return None
     RUNS["decode.native"] += 1
     if cache._plan is None:
         cache._plan, cache.token_type = plan, (key.dtype, key.device)
-    if end >= cache._evict_from and plan.window:
+    if end >= cache._evict_from and cache._window is not None:
         cache._evict()
     if n == 1 and not end & 7:
         cache._populate_ahead(end)
@@ -232,14 +243,11 @@ def _run(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None = 
             attend_gathered(step, cache, out)
         else:
             RUNS["decode.native"] += 1
-            plan = make_plan(step, cache, similarity)
-            attend_native(step, cache, plan, out)
+            options = kernel_options(step)
+            attend_native(step, cache, out, options)
             sink_varies = isinstance(step.similarity, Softmax) and isinstance(step.similarity.sink, Tensor)
             if not sink_varies and step.mask is None and step.bias is None and step.counts is None:
-                cache._plan = plan
-                if len(_PLANS) >= _MAX_PLANS:
-                    _PLANS.clear()
-                _PLANS[_plan_key(step.query, step.key, step.value, cache, similarity)] = plan
+                cache._plan = _make_plan(step, cache, similarity, options)
     except BaseException:
         cache.cancel()
         raise
@@ -326,19 +334,12 @@ _UNLIMITED = 1 << 62
 
 
 class Plan(NamedTuple):
-    """A validated call for the native kernel; the same call needs no validation again."""
+    """A checked call for the native kernel, which `step` compares with the next call and runs."""
 
     similarity: AnySimilarity | None
     n: int
-    dtype: torch.dtype
-    out: tuple[int, ...]
     out_like_query: bool  # whether the output has the shape of the query
-    window: int
-    scale: float
-    softcap: float
-    sink: Tensor | None
-    argmax: bool
-    step: Any  # ops.NativeStep: compares tensors with the planned ones and runs the kernel
+    step: Any  # ops.NativeStep
 
 
 def explain_step(
@@ -427,32 +428,16 @@ def native_reasons_against(step: DecodeInputs) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def make_plan(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None) -> Plan:
-    query, chosen = step.query, step.similarity
-    scale, softcap, sink = 1.0, 0.0, None
-    if isinstance(chosen, Softmax):
-        scale, softcap = chosen.scale_for(cache.width), chosen.softcap or 0.0
-        if chosen.sink is not None:
-            heads = query.shape[1]
-            sink = torch.as_tensor(chosen.sink, dtype=torch.float32, device="cpu").detach()
-            sink = sink.resolve_neg().reshape(-1).expand(heads).contiguous()
-    assert NativeStep is not None
-    code, window = DTYPE_CODE[query.dtype], cache.window or 0
-    sink_at, argmax = 0 if sink is None else sink.data_ptr(), isinstance(chosen, Argmax)
-    layout, shapes = cache._layout.native_args, (query.shape, step.key.shape, step.value.shape)
-    return Plan(
-        similarity,
-        query.shape[2],
-        query.dtype,
-        (*query.shape[:3], cache.value_width),
-        cache.width == cache.value_width,
-        window,
-        scale,
-        softcap,
-        sink,
-        argmax,
-        NativeStep(Tensor, layout, code, *shapes, window, scale, softcap, sink_at, argmax),
-    )
+def kernel_options(step: DecodeInputs) -> dict[str, Any]:
+    """How the native kernel makes weights of scores."""
+    chosen = step.similarity
+    if not isinstance(chosen, Softmax):
+        return {"argmax": True}
+    options: dict[str, Any] = {"scale": chosen.scale_for(step.query.shape[3]), "softcap": chosen.softcap or 0.0}
+    if chosen.sink is not None:
+        sink = torch.as_tensor(chosen.sink, dtype=torch.float32, device="cpu").detach()
+        options["sink"] = sink.resolve_neg().reshape(-1).expand(step.query.shape[1]).contiguous()
+    return options
 
 
 def empty_output(step: DecodeInputs, cache: KVCache) -> Tensor:
@@ -460,7 +445,7 @@ def empty_output(step: DecodeInputs, cache: KVCache) -> Tensor:
     return allocate((*step.query.shape[:3], cache.value_width), step.query.dtype, step.query.device)
 
 
-def attend_native(step: DecodeInputs, cache: KVCache, plan: Plan, out: Tensor) -> None:
+def attend_native(step: DecodeInputs, cache: KVCache, out: Tensor, options: dict[str, Any]) -> None:
     """Run the native kernel over all queries, or over blocks of queries if the mask has to be materialized."""
     n, band, view = step.extent.len_q, step.band, cache.view()
     start, bounds, bias = int(view.starts.min()), NO_BOUNDS, step.bias
@@ -487,10 +472,7 @@ def attend_native(step: DecodeInputs, cache: KVCache, plan: Plan, out: Tensor) -
             keep=None if band is not None else step.keep((i0, i1), (start, step.extent.len_k)).expand(scores),
             bias=None if part is None else part.expand(scores),
             start=start,
-            scale=plan.scale,
-            softcap=plan.softcap,
-            sink=plan.sink,
-            argmax=plan.argmax,
+            **options,
         )
         if target is not answer:
             answer.copy_(target)
@@ -500,8 +482,8 @@ def _clamp(limit: int | None) -> int | None:
     return None if limit is None else max(-_UNLIMITED, min(_UNLIMITED, limit))
 
 
-def _clamp_rows(limits: tuple[int, ...] | None) -> np.ndarray | None:
-    return None if limits is None else np.array([_clamp(limit) for limit in limits], dtype=np.int64)
+def _clamp_rows(limits: tuple[int, ...] | None) -> list[int] | None:
+    return None if limits is None else [max(-_UNLIMITED, min(_UNLIMITED, limit)) for limit in limits]
 
 
 def _query_blocks(step: DecodeInputs, rows: tuple[int, int], start: int) -> Iterator[tuple[int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import check_crop, check_lengths, check_new_tokens, check_rows, check_size
-from ..ops.kernels import DTYPE_CODE, NO_STRIDES, cache_append, cache_attend, populate_memory
+from ..ops.kernels import cache_append, cache_attend, populate_memory
 from ..ops.library import register_cache
 from ..shapes import Float
 from .pages import (
@@ -41,8 +42,8 @@ Padding = Literal["right", "left"]
 class Bounds(NamedTuple):
     """A band in absolute positions: starts[b] ≤ j < stops[b] and p + lower ≤ j < p + upper; None: no such bound."""
 
-    starts: np.ndarray | None = None
-    stops: np.ndarray | None = None
+    starts: Sequence[int] | None = None
+    stops: Sequence[int] | None = None
     lower: int | None = None
     upper: int | None = None
 
@@ -102,38 +103,29 @@ class CacheView(NamedTuple):
         """
         assert cache_attend is not None
         cache_attend(
-            *self.layout.native_args,
-            self.table.address,
-            self.table.slots,
-            DTYPE_CODE[query.dtype],
-            query.shape,
-            query.data_ptr(),
-            query.stride(),
-            out.data_ptr(),
-            0 if lse is None else lse.data_ptr(),
-            positions.ctypes.data,
-            0 if counts is None else counts.ctypes.data,
-            left,
-            self.window or 0,
-            0 if bounds.starts is None else bounds.starts.ctypes.data,
-            0 if bounds.stops is None else bounds.stops.ctypes.data,
-            bounds.lower,
-            bounds.upper,
-            *_addressed(keep, start),
-            *_addressed(bias, start),
-            scale,
-            softcap,
-            0 if sink is None else sink.data_ptr(),
-            argmax,
-            torch.get_num_threads(),
+            query,
+            out,
+            layout=self.layout.native_args,
+            table=self.table.address,
+            slots=self.table.slots,
+            positions=positions.tolist(),
+            counts=None if counts is None else counts.tolist(),
+            left=left,
+            lse=lse,
+            window=self.window,
+            starts=bounds.starts,
+            stops=bounds.stops,
+            lower=bounds.lower,
+            upper=bounds.upper,
+            keep=keep,
+            bias=bias,
+            first_key=start,
+            scale=scale,
+            softcap=softcap,
+            sink=sink,
+            argmax=argmax,
+            threads=torch.get_num_threads(),
         )
-
-
-def _addressed(tensor: Tensor | None, start: int) -> tuple[int, tuple[int, ...]]:
-    """The address that position 0 would have, of a tensor whose last axis begins at position `start`, and strides."""
-    if tensor is None:
-        return 0, NO_STRIDES
-    return (tensor.data_ptr() - start * tensor.stride(3) * tensor.itemsize) % 2**64, tensor.stride()
 
 
 class KVCache:
@@ -561,19 +553,15 @@ class KVCache:
         key, value = key.detach().resolve_neg(), value.detach().resolve_neg()
         if cache_append is not None and key.is_cpu:
             cache_append(
-                *self._layout.native_args,
-                self._table.address,
-                self._table.slots,
-                key.shape,
-                self._lengths_at,
-                0 if counts is None else counts.ctypes.data,
-                left,
-                DTYPE_CODE[key.dtype],
-                key.data_ptr(),
-                key.stride(),
-                value.data_ptr(),
-                value.stride(),
-                torch.get_num_threads(),
+                key,
+                value,
+                layout=self._layout.native_args,
+                table=self._table.address,
+                slots=self._table.slots,
+                positions=self._lengths.tolist(),
+                counts=None if counts is None else counts.tolist(),
+                left=left,
+                threads=torch.get_num_threads(),
             )
             return
         n = key.shape[2]

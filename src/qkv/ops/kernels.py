@@ -1,8 +1,8 @@
 """Native kernels on torch tensors: finite scan, argmax of scores, softmax and linear attention, pages of a cache.
 
 `cache_append`, `cache_attend` and `NativeStep` are the extension's own functions, bound here once: a decode step calls
-them, and a Python wrapper would cost as much as the call. They take addresses and sizes that `qkv.cache` has checked.
-They are None without the native library; `qkv.ops.reasons()` says why.
+them, and a Python wrapper would cost as much as the call. They take what `qkv.cache` has checked. They are None without
+the native library; `qkv.ops.reasons()` says why.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,9 +20,6 @@ from .loader import load, require_native
 
 # The dtype codes of the native library (native/src/dtype.h).
 DTYPE_CODE = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
-
-# The strides passed with address 0.
-NO_STRIDES = (0, 0, 0, 0)
 
 _NATIVE = load().native
 _scan = None if _NATIVE is None else _NATIVE.all_finite
@@ -123,19 +119,7 @@ def argmax_scores(
     starts = None if starts is None else starts.contiguous()
     stops = None if stops is None else stops.contiguous()
     result = torch.empty(query.shape[:3], dtype=torch.int64, device="cpu")
-    native.argmax_scores(
-        DTYPE_CODE[query.dtype],
-        query.shape,
-        key.shape,
-        query.data_ptr(),
-        query.stride(),
-        key.data_ptr(),
-        key.stride(),
-        0 if starts is None else starts.data_ptr(),
-        0 if stops is None else stops.data_ptr(),
-        result.data_ptr(),
-        torch.get_num_threads(),
-    )
+    native.argmax_scores(query, key, result, starts=starts, stops=stops, threads=torch.get_num_threads())
     return result
 
 
@@ -214,39 +198,30 @@ def softmax_attention(
     heads_last = query.stride(1) < query.stride(2)
     sizes = (batch, len_q, heads_q) if heads_last else (batch, heads_q, len_q)
     out = torch.empty(*sizes, value.shape[3], dtype=query.dtype, device="cpu")
+    out = out.transpose(1, 2) if heads_last else out
     lse = torch.empty(batch, heads_q, len_q, dtype=torch.float32, device="cpu") if return_lse else None
     scores = batch, heads_q, len_q, key.shape[2]
     keep = None if keep is None else keep.expand(scores)
     bias = None if bias is None else bias.to(torch.float32).resolve_neg().expand(scores)
     sink = None if sink is None else sink.to(torch.float32).expand(heads_q).contiguous()
-    bounds = [None if bound is None else np.asarray(bound, dtype=np.int64) for bound in (starts, stops)]
     native.softmax_attention(
-        DTYPE_CODE[query.dtype],
-        query.shape,
-        key.shape,
-        value.shape[3],
-        query.data_ptr(),
-        query.stride(),
-        key.data_ptr(),
-        key.stride(),
-        value.data_ptr(),
-        value.stride(),
-        out.data_ptr(),
-        0 if lse is None else lse.data_ptr(),
-        *(0 if bound is None else bound.ctypes.data for bound in bounds),
-        lower,
-        upper,
-        0 if keep is None else keep.data_ptr(),
-        NO_STRIDES if keep is None else keep.stride(),
-        0 if bias is None else bias.data_ptr(),
-        NO_STRIDES if bias is None else bias.stride(),
-        scale,
-        softcap or 0.0,
-        0 if sink is None else sink.data_ptr(),
-        heads_last,
-        torch.get_num_threads(),
+        query,
+        key,
+        value,
+        out,
+        lse=lse,
+        starts=starts,
+        stops=stops,
+        lower=lower,
+        upper=upper,
+        keep=keep,
+        bias=bias,
+        scale=scale,
+        softcap=softcap or 0.0,
+        sink=sink,
+        threads=torch.get_num_threads(),
     )
-    return out.transpose(1, 2) if heads_last else out, lse
+    return out, lse
 
 
 # The codes of the feature maps that the native library has (native/src/kernel_table.h).
@@ -273,7 +248,7 @@ class FeatureRule(NamedTuple):
 
 def linear_state_size(rule: FeatureRule, width_v: int) -> int:
     """The number of float32 in the state of one key/value head."""
-    return require_native("qkv.ops.kernels.linear_state_size").linear_state_size(*rule, width_v)
+    return require_native("qkv.ops.kernels.linear_state_size").linear_state_size(rule, width_v)
 
 
 def linear_attention(
@@ -316,8 +291,8 @@ def linear_attention(
     tensor([1.0000, 1.5000, 4.0000])
     """
     native = require_native("qkv.ops.kernels.linear_attention")
-    batch, heads_kv, len_k, _ = key.shape
-    heads_q, len_q = (heads_kv, 0) if query is None else query.shape[1:3]
+    batch = key.shape[0]
+    heads_q, len_q = (0, 0) if query is None else query.shape[1:3]
     key, value = key.resolve_neg(), value.resolve_neg()
     out = None
     if query is not None:
@@ -329,23 +304,17 @@ def linear_attention(
             )
     keep = None if keep is None else keep.contiguous()
     native.linear_attention(
-        *rule,
-        DTYPE_CODE[key.dtype],
-        (batch, heads_q, heads_kv, len_q),
-        (len_k, value.shape[3]),
-        0 if query is None else query.data_ptr(),
-        NO_STRIDES if query is None else query.stride(),
-        key.data_ptr(),
-        key.stride(),
-        value.data_ptr(),
-        value.stride(),
-        0 if keep is None else keep.data_ptr(),
-        offset,
-        normalize,
-        0 if out is None else out.data_ptr(),
-        0 if state is None else state.data_ptr(),
-        direct,
-        torch.get_num_threads(),
+        rule,
+        query,
+        key,
+        value,
+        out,
+        keep=keep,
+        offset=offset,
+        normalize=normalize,
+        state=state,
+        direct=direct,
+        threads=torch.get_num_threads(),
     )
     return out
 
