@@ -118,7 +118,12 @@ def test_a_folder_has_a_summary_and_says_what_cannot_be_read(run, chat, tmp_path
     (folder / "four.bin").write_bytes(b"\x7fELF")
     code, out, _ = run(folder)
     assert code == 0
-    for words in ("one.md: 1 one shot, 1 needed correction", "two.md: 2 one shot", "three.md: no question", "four.bin"):
+    for words in (
+        "one.md: 1 one shot, 1 needed correction\n    3(a) mean read as a scalar\n",
+        "two.md: 2 one shot",
+        "three.md: no question",
+        "four.bin",
+    ):
         assert words in out
     found = json.loads(run(folder, "--json")[1])
     assert found["summary"]["questions"]["3(a)"] == {

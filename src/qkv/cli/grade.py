@@ -170,7 +170,10 @@ def _is_same_file(one: Path, other: Path) -> bool:
 
 def _print(reports: Sequence[GradeReport], failed: dict[str, str]) -> None:
     from rich.console import Console
+    from rich.padding import Padding
     from rich.text import Text
+
+    from ..grading.report import error
 
     console = Console(highlight=False)
     if len(reports) == 1 and not failed:
@@ -179,6 +182,10 @@ def _print(reports: Sequence[GradeReport], failed: dict[str, str]) -> None:
     for report in reports:
         counts = ", ".join(f"{count} {status}" for status, count in report.counts().items() if count)
         console.print(Text.assemble((line(report.name), "bold"), f": {counts or _first_note(report)}"))
+        faults = [f"{row.label} {said}" for row in report.rows if (said := error(row))]
+        faults += dict.fromkeys(f"rule broken: {rule.kept}" for rule in report.rules if rule.broken)
+        if faults:
+            console.print(Padding(Text(line("; ".join(faults)), "red"), (0, 0, 0, _INDENT), expand=False))
     for name, why in failed.items():
         console.print(Text.assemble((line(name), "bold"), (f": {line(why)}", "red")))
     _summary(reports, console)
