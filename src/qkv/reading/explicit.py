@@ -16,7 +16,7 @@ from .chat import Chat
 from .claims import Anchor, AnswerClaim
 from .questions import Place, Questions, pattern, phrases
 from .sections import Found, Section, Walk, answer_cell, spoken_units
-from .torn import balanced, is_fragment, is_torn, norm_over_lines
+from .torn import balanced, is_fragment, is_torn, over_lines
 from .units import Unit
 from .values import GROUP, has_other_names, is_class, is_formula, listings, options, value_of
 
@@ -197,7 +197,8 @@ def _pieces(section: Section) -> list[Found]:
             return [Found(unit.plain, unit.start, unit.stop, unit.turn, _anchor(section, "label"))]
     for name in section.place.pieces:
         label = re.compile(
-            rf"^{phrases()['lead']}(?:the |total |overall |final |so )*{names[name]}\s*(?:is|[:=→])?\s*", re.IGNORECASE
+            rf"^{phrases()['lead']}(?:the |so |(?P<total>total |overall |final ))*{names[name]}\s*(?:is|[:=→])?\s*",
+            re.IGNORECASE,
         )
         for at, unit in enumerate(lines):
             text = f"{unit.cells[0]}: {answer_cell(unit.cells, ())}" if unit.kind == "row" and unit.cells else unit.text
@@ -208,7 +209,10 @@ def _pieces(section: Section) -> list[Found]:
                 and not is_class(text[mark.end() :].strip())
             ):
                 continue
-            found[name] = _piece_value(section, lines, at, text[mark.end() :], unit)
+            value, before = _piece_value(section, lines, at, text[mark.end() :], unit), found.get(name)
+            # Of two answers, the total counts; else one of them is of something else.
+            same = value is not None and before is not None and value.text == before.text
+            found[name] = value if name not in found or same or mark["total"] else None
     read = [(name, each) for name, each in found.items() if each is not None]
     if not read or len(read) < len(found):
         return [_unread(section)] if found else []
@@ -413,8 +417,9 @@ def _last_equation(section: Section) -> Found | None:
             text = next(each for each in inline.groups() if each)
             if pattern("supposed").search(unit.plain) or pattern("denied").search(unit.plain):
                 return _unread(section, "equation")
-        if unit.kind == "line" and (norm := norm_over_lines(text, after)):
-            return Found(norm, unit.start, lines[at + 1].stop, unit.turn, "equation")
+        below = [each.text for each in lines[at + 1 : at + 4]]
+        if unit.kind == "line" and (found := over_lines(text, below)):
+            return Found(found[0], unit.start, lines[at + found[1]].stop, unit.turn, "equation")
         if section.place.kind == "array" and not GROUP.search(text):
             continue
         if (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _ENDS = re.compile(r"(?:[=+*/·⋅×,(\[{<>≤≥≈∼~^_∈]|(?<![-–—])[-−]|\\(?:cdot|times|frac|sum|approx|le|ge))\s*$")
 _BEGINS = re.compile(r"^\s*(?:[=+*/·⋅×,)\]}^_]|[-−]\s)")
@@ -69,10 +70,16 @@ def whole(text: str, names: frozenset[str] = frozenset()) -> str | None:
     return re.sub(r"[ ]{2,}", " ", re.sub(r"[ ]+(?=[)\],]|$)", "", text)).strip()
 
 
-def norm_over_lines(text: str, after: str) -> str | None:
-    """A squared norm whose exponent stands on the next line: "kµk2" and "2"."""
-    text = text.replace("µ", "μ")
-    if after.strip() != "2" or not _NORM.search(text) or not text.rstrip().endswith("k2"):
+def over_lines(text: str, after: Sequence[str]) -> tuple[str, int] | None:
+    """A formula that ends on the lines below it, and on how many: a squared norm, "kµk2" and "2"; a root.
+
+    >>> over_lines("s =", ["p", "d", "This is why"]), over_lines("s =", ["p", "d", "k"]), over_lines("s =", ["d"])
+    (('s = sqrt(d)', 2), None, None)
+    """
+    text, (first, second, third) = text.replace("µ", "μ").strip(), [*after, "", "", ""][:3]
+    if text.endswith("=") and first.strip() == "p" and re.fullmatch(r"[A-Za-z]|\d+", second.strip()):
+        return None if is_fragment(third) else (f"{text} sqrt({second.strip()})", 2)
+    if first.strip() != "2" or not _NORM.search(text) or not text.endswith("k2"):
         return None
     squared = _NORM.sub(r"\\|\1\\|_2^2", text)
-    return re.sub(r"(?<=[A-Za-z])>(?=[A-Za-z\s\])]|$)", "^T ", squared)
+    return re.sub(r"(?<=[A-Za-z])>(?=[A-Za-z\s\])]|$)", "^T ", squared), 1

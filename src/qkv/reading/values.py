@@ -22,7 +22,7 @@ GROUP = re.compile(
 
 def is_formula(text: str, words_allowed: int = 1) -> bool:
     """Whether a line is a formula, with no more than so many words that are not of mathematics."""
-    text = re.sub(phrases()["arrow"], "", text.strip())
+    text = re.sub(phrases()["remark"], "", re.sub(phrases()["arrow"], "", text.strip()))
     text = re.sub(r"\\(?:text|mathrm|operatorname|mathbf)\s*\{([^{}]*)\}", r" \1 ", text)
     words = list(re.findall(r"[A-Za-z]{3,}", re.sub(r"[\"'][^\"']*[\"']|\w+_\w+|\w+\.\w+", " ", text)))
     known = set(phrases()["formula_words"])
@@ -74,7 +74,7 @@ def value_of(text: str, place: Place) -> str | None:
     """The answer that a text is, as the checker reads it; None where it is none, or has more than one reading."""
     text = re.sub(phrases()["arrow"], "", text.strip())
     text = re.sub(phrases()["given_away"], "", text, flags=re.IGNORECASE).strip().strip("`").rstrip(" .,;")
-    text = re.sub(r"^(?:=|:|is\b)\s*", "", text).strip()
+    text = re.sub(r"^(?:=|:|is\b)\s*", "", re.sub(phrases()["remark"], "", text)).strip()
     if not text or text.endswith("?"):
         return None
     if place.kind in ("choice", "blank", "blanks"):
