@@ -492,7 +492,7 @@ class DecodeInputs(NamedTuple):
         """The mask of the new queries rows[0] to rows[1] - 1, in four dimensions, each full or 1."""
         assert self.mask is not None
         at = _positions(self.past, self.counts, self.left, self.extent.len_q)
-        return self.mask._cells(_PositionedGrid(self.extent, rows, keys, self.query.device, at))
+        return self.mask.cells(_PositionedGrid(self.extent, rows, keys, self.query.device, at))
 
 
 def read_decode_inputs(
@@ -642,8 +642,8 @@ class _RowMask(Mask):
     def __repr__(self) -> str:
         return repr(self.mask)
 
-    def _cells(self, grid: Grid) -> Any:
-        return self.mask._cells(TorchGrid(self.extent, grid.rows, grid.keys, getattr(grid, "device", None)))
+    def cells(self, grid: Grid) -> Any:
+        return self.mask.cells(TorchGrid(self.extent, grid.rows, grid.keys, getattr(grid, "device", None)))
 
 
 def _resolve_positions(mask: Mask, extent: Extent, past: np.ndarray, counts: np.ndarray | None, left: bool) -> Mask:
@@ -670,7 +670,7 @@ def _check_reach(mask: Mask, extent: Extent, at: np.ndarray, window: int) -> Non
     behind = int(at.max(initial=0)) - window + 1  # the keys before it are outside of the last query's window
     if reaching is None and behind > 0:
         rows = 0, extent.len_q
-        cells = mask._cells(_PositionedGrid(extent, rows, (0, behind), None, at))
+        cells = mask.cells(_PositionedGrid(extent, rows, (0, behind), None, at))
         distance = torch.from_numpy(at)[:, None, :, None] - torch.arange(behind)
         reaching = parts[0] if bool((cells.cpu() & (distance >= window)).any()) else None
     if reaching is not None:

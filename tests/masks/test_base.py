@@ -156,10 +156,31 @@ def test_tiles_can_be_vmapped():
     assert torch.equal(torch.vmap(tile)(keep, lengths), want)
 
 
-def test_each_kind_has_its_methods():
-    for name in ("_cells", "_allows"):
-        with pytest.raises(NotImplementedError):
-            getattr(Mask(), name)(*[None] * (1 if name == "_cells" else 5))
+def test_a_mask_that_states_its_rule_has_everything_else():
+    class Diagonal(Mask):
+        __slots__ = ("step",)
+
+        def __init__(self, step: int) -> None:
+            super().__init__(step=step)
+
+        def cells(self, grid):
+            return (grid.key() - grid.query() + grid.heads()) % self.step == 0
+
+    mask, extent = Diagonal(3), Extent(2, 3, 5, 7)
+    wanted = np.array([[[[(j - i + h) % 3 == 0 for j in range(7)] for i in range(5)] for h in range(3)]] * 2)
+    assert (cells(mask, extent) == wanted).all()
+    assert mask.population(extent) == wanted.sum()
+    assert (cells(mask & Causal(0), extent) == wanted & np.tri(5, 7, 0, dtype=bool)).all()
+    part = mask.part(extent, (1, 4), (2, 7), (1, 3), (1, 2))
+    assert (cells(part, Extent(1, 2, 3, 5)) == wanted[1:2, 1:3, 1:4, 2:7]).all()
+    assert pickle.loads(pickle.dumps(Causal() & Window(2))) == Causal() & Window(2)
+    assert mask.signature() != Diagonal(4).signature()
+    query = torch.randn(2, 3, 5, 8)
+    _, weights = qkv.attention(query, query, query, mask=mask & Causal(), return_weights=True)
+    causal = mask.tile(Extent(2, 3, 5, 5), (0, 5), (0, 5)) & torch.ones(5, 5).bool().tril()
+    assert torch.equal(weights != 0, causal.expand(2, 3, 5, 5))
+    with pytest.raises(NotImplementedError):
+        Mask().allows(0, 0, 0, 0, extent)
 
 
 EXTENT = Extent(batch=2, heads=3, len_q=11, len_k=13)
@@ -224,7 +245,8 @@ def test_no_query_attends_outside_the_bounds(mask: Mask, rows: tuple[int, int]) 
 def test_a_part_of_three_dimensions_has_four() -> None:
     keep = SEED.random((2, 11, 13)) < 0.5
     part = Dense(keep).part(Extent(2, 1, 11, 13, dims=3), ROWS, KEYS)
-    assert part.keep.shape == (2, 1, 7, 10)  # pyright: ignore[reportAttributeAccessIssue]
+    tile = part.tile(Extent(2, 1, 7, 10), (0, 7), (0, 10))
+    assert torch.equal(tile, torch.from_numpy(keep[:, None, slice(*ROWS), slice(*KEYS)]))
 
 
 def attended_run(mask, extent: Extent, rows: tuple[int, int]) -> tuple[int, int]:

@@ -97,7 +97,7 @@ def test_reach_is_what_a_look_at_every_cell_finds(seed: int) -> None:
         resolved = mask.resolved(extent)
     except MaskError:
         pytest.skip("parts that do not go together")
-    cells = np.broadcast_to(resolved._cells(NumpyGrid(extent, (0, len_q), (0, len_k))), extent.shape)
+    cells = np.broadcast_to(resolved.cells(NumpyGrid(extent, (0, len_q), (0, len_k))), extent.shape)
     keys = cells.reshape(batch, groups, group, len_q, len_k).any((2, 3))
     assert reach(mask, extent, groups) == (int(cells.any(3).sum()), int(keys.sum()))
 

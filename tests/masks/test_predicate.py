@@ -52,7 +52,7 @@ def test_the_result_must_fit():
         mask = Predicate(lambda b, h, q, k, shape=shape: torch.ones(shape).bool())
         with pytest.raises(MaskError, match=r"\(batch, heads, rows, keys\) = \(2, 3, 5, 7\)"):
             whole(mask)
-        with pytest.raises(MaskError, match="one boolean for one position"):
+        with pytest.raises(MaskError, match=r"\(batch, heads, rows, keys\) = \(1, 1, 1, 1\)"):
             mask.allows(0, 0, 0, 0, EXTENT)
 
 
@@ -63,7 +63,7 @@ def test_branches_are_explained():
     want = sum(q > k > 1 for q in range(5) for k in range(7))
     assert mask.population(EXTENT) == 6 * want  # counted one cell after the other
     assert mask.allows(0, 0, 4, 2, EXTENT)
-    part = mask._cells(NumpyGrid(EXTENT, (2, 5), (1, 6)))
+    part = mask.cells(NumpyGrid(EXTENT, (2, 5), (1, 6)))
     assert part[1, 2].tolist() == [[q > k > 1 for k in range(1, 6)] for q in range(2, 5)]
 
 

@@ -175,7 +175,7 @@ def test_tiles_are_the_rule_cell_by_cell(case, data):
         assert tile.ndim == 4
         assert all(own in (1, full) for own, full in zip(tile.shape, want.shape, strict=True))
         assert np.array_equal(tile.expand(want.shape).numpy(), want)
-    in_numpy = resolved._cells(NumpyGrid(extent, (i0, i1), (j0, j1)))
+    in_numpy = resolved.cells(NumpyGrid(extent, (i0, i1), (j0, j1)))
     assert np.array_equal(np.broadcast_to(in_numpy, want.shape), want)
 
 

@@ -29,21 +29,3 @@ from qkv.masks.joined import encoder as encoder
 from qkv.masks.padding import Padding as Padding
 from qkv.masks.predicate import Predicate as Predicate
 from qkv.masks.segments import Segments as Segments
-
-__all__ = [
-    "And",
-    "Band",
-    "Causal",
-    "Dense",
-    "Extent",
-    "Mask",
-    "Or",
-    "Padding",
-    "Predicate",
-    "Segments",
-    "Window",
-    "as_mask",
-    "cross",
-    "decoder",
-    "encoder",
-]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +46,10 @@ class Band:
         Band(lower=-2, upper=1, starts=None, stops=(4, 7))
         """
         return Band(
-            lower=_intersect_limits(self.lower, other.lower, max),
-            upper=_intersect_limits(self.upper, other.upper, min),
-            starts=_intersect_rows(self.starts, other.starts, max),
-            stops=_intersect_rows(self.stops, other.stops, min),
+            lower=_intersect(self.lower, other.lower, max),
+            upper=_intersect(self.upper, other.upper, min),
+            starts=_intersect(self.starts, other.starts, max),
+            stops=_intersect(self.stops, other.stops, min),
         )
 
     def simplified(self, len_q: int, len_k: int) -> Band:
@@ -90,18 +92,6 @@ class Band:
             lo = max(lo, i0 + self.lower)
         if self.upper is not None:
             hi = min(hi, i1 - 1 + self.upper)
-        return _clamped(lo, hi, len_k)
-
-    def full_for_rows(self, b: int, i0: int, i1: int, len_k: int) -> tuple[int, int]:
-        """The keys that all queries i0 to i1 - 1 attend to; none when there are no queries.
-
-        >>> Band(lower=-3, upper=1).full_for_rows(0, 2, 4, len_k=7)
-        (0, 3)
-        """
-        if i0 >= i1:
-            return 0, 0
-        lo, _ = self.interval(b, i1 - 1, len_k)
-        _, hi = self.interval(b, i0, len_k)
         return _clamped(lo, hi, len_k)
 
     def population(self, len_q: int, len_k: int, batch: int = 1) -> int:
@@ -153,16 +143,13 @@ def _cells_below(rows: tuple[int, int], start: int, stop: int, limit: int) -> in
     return total
 
 
-def _intersect_limits(one, other, choose):
+def _intersect(one: Any, other: Any, choose: Callable[[int, int], int]) -> Any:
+    """The narrower of two limits, or of two tuples of limits, row by row; None is no limit."""
     if one is None or other is None:
         return other if one is None else one
-    return choose(one, other)
-
-
-def _intersect_rows(one, other, choose):
-    if one is None or other is None:
-        return other if one is None else one
-    return tuple(choose(a, b) for a, b in zip(one, other, strict=True))
+    return (
+        tuple(choose(a, b) for a, b in zip(one, other, strict=True)) if isinstance(one, tuple) else choose(one, other)
+    )
 
 
 def _clamped(lo: int, hi: int, len_k: int) -> tuple[int, int]:

@@ -5,17 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from qkv.errors import MaskError, MaskTypeError, OptionTypeError, QkvError, complaint
-from qkv.masks.grid import (
-    BOOLEANS_ONLY,
-    Extent,
-    Grid,
-    Region,
-    TorchGrid,
-    describe,
-    is_tensor,
-    tensor_version,
-    to_numpy,
-)
+from qkv.masks.grid import BOOLEANS_ONLY, Extent, NumpyGrid, Region, TorchGrid, describe, is_tensor, shape_of, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +14,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from qkv.masks.band import Band
+    from qkv.masks.grid import Grid, Range
 
-    Sizes = tuple[int | None, int | None, int | None, int | None]
+    Size = int | None
+    Sizes = tuple[Size, Size, Size, Size]
+
+
+_UNSAVED = ("__weakref__", "_memo", "_signature")
 
 
 class Mask:
@@ -49,6 +44,11 @@ class Mask:
 
     _memo: dict[str, tuple[Any, Any]]
     _signature: tuple[Any, ...]
+
+    def __init__(self, **fields: Any) -> None:
+        """Keep the fields, each in a slot; the signature is the kind with its numbers and the shapes of its tensors."""
+        sizes = {name: shape_of(value) if hasattr(value, "shape") else value for name, value in fields.items()}
+        self._set_fields((type(self).__name__, *sizes.values()), **fields)
 
     def _set_fields(self, signature: tuple[Any, ...], **values: Any) -> None:
         object.__setattr__(self, "_memo", {})
@@ -80,29 +80,30 @@ class Mask:
         """
 
     def tile(
-        self, extent: Extent, rows: tuple[int, int], keys: tuple[int, int], device: Any = None
+        self, extent: Extent, rows: Range, keys: Range, device: Any = None
     ) -> Bool[Tensor, "#batch #heads #rows #keys"]:
         """The mask for queries `rows[0]` to `rows[1] - 1` and keys `keys[0]` to `keys[1] - 1`.
 
         Four dimensions, each full or 1, so that it broadcasts to (batch, heads, rows, keys). Python never reads the
         contents of torch tensors here: compilers and vmap can trace it.
         """
-        return self._resolve(extent, ())._cells(TorchGrid(extent, rows, keys, device))
+        return self._resolve(extent, ()).cells(TorchGrid(extent, rows, keys, device))
 
     def allows(self, batch: int, head: int, query: int, key: int, extent: Extent) -> bool:
-        """Whether this query may attend to this key: the specification that tiles, bands and counts agree with."""
+        """Whether this query may attend to this key."""
         position = (batch, head, query, key)
         if not all(0 <= p < n for p, n in zip(position, extent.shape, strict=True)):
             wanted = f"each below {extent.shape} and none negative"
             raise MaskError(complaint("(batch, head, query, key)", position, wanted))
-        return self._resolve(extent, ())._allows(batch, head, query, key, extent)
+        here = ((at, at + 1) for at in (query, key, batch, head))
+        return bool(self._resolve(extent, ()).cells(NumpyGrid(extent, *here)).all())
 
     def band(self, extent: Extent) -> Band | None:
         """The mask as one run of keys for each query, or None when it is not one. May read tensors."""
         band = self._resolve(extent, ())._band(extent)
         return None if band is None else band.simplified(extent.len_q, extent.len_k)
 
-    def bounds(self, extent: Extent, rows: tuple[int, int]) -> tuple[int, int]:
+    def bounds(self, extent: Extent, rows: Range) -> Range:
         """A run of keys outside which none of the queries `rows[0]` to `rows[1] - 1` attends to anything.
 
         May be longer than necessary, and may read tensors.
@@ -115,12 +116,7 @@ class Mask:
         return (lo, hi) if lo < hi and rows[0] < rows[1] else (0, 0)
 
     def part(
-        self,
-        extent: Extent,
-        rows: tuple[int, int],
-        keys: tuple[int, int],
-        heads: tuple[int, int] | None = None,
-        batch: tuple[int, int] | None = None,
+        self, extent: Extent, rows: Range, keys: Range, heads: Range | None = None, batch: Range | None = None
     ) -> Mask:
         """The mask for a call of four dimensions with only these queries and keys, and these heads and batch rows.
 
@@ -130,23 +126,32 @@ class Mask:
         >>> Causal().part(Extent(1, 1, len_q=11, len_k=11), rows=(5, 7), keys=(3, 11))
         Causal(offset=2)
         """
-        every = (0, extent.heads), (0, extent.batch)
-        region = Region(rows, keys, every[0] if heads is None else heads, every[1] if batch is None else batch)
-        return self._resolve(extent, ())._cut(extent, region)
+        return self._resolve(extent, ())._cut(
+            extent, Region(rows, keys, heads or (0, extent.heads), batch or (0, extent.batch))
+        )
 
     def keys_kept(self, extent: Extent, device: Any = None) -> Bool[Tensor, "batch len_k"] | None:
         """The keys of each batch row that every query attends to; None when the mask also depends on query or head."""
         mask = self._resolve(extent, ())
         if not mask._depends_on_keys_only(extent):
             return None
-        cells = mask._cells(TorchGrid(extent, (0, 1), (0, extent.len_k), device))
+        cells = mask.cells(TorchGrid(extent, (0, 1), (0, extent.len_k), device))
         return cells[:, 0, 0].expand(extent.batch, extent.len_k)
 
     def versions(self) -> tuple[int, ...]:
-        """For each torch tensor in the mask, a number that changes when it is written to."""
+        """For each torch tensor in the mask, a number that changes when torch writes to it."""
+        values = [value for name, value in self._fields().items() if not name.startswith("_")]
+        inner = [version for each in self._inner() for version in each.versions()]
+        # Tensors of inference mode have no version.
+        return (*(0 if value.is_inference() else value._version for value in values if is_tensor(value)), *inner)
+
+    def _fields(self) -> dict[str, Any]:
         names = [name for cls in type(self).__mro__ for name in getattr(cls, "__slots__", ())]
-        fields = [getattr(self, name, None) for name in names if not name.startswith("_")]
-        return tuple(tensor_version(thing) or 0 for thing in fields if is_tensor(thing))
+        return {name: getattr(self, name) for name in names if name not in _UNSAVED}
+
+    def _inner(self) -> tuple[Mask, ...]:
+        """The masks that this one is made of."""
+        return ()
 
     def parts(self) -> tuple[Mask, ...]:
         """The masks that are joined by `&`, flat; `(self,)` for any other mask."""
@@ -155,11 +160,7 @@ class Mask:
     # For people: counts, pictures, warnings, operators.
 
     def population(
-        self,
-        batch: int | Extent | None = None,
-        heads: int | None = None,
-        len_q: int | None = None,
-        len_k: int | None = None,
+        self, batch: Size | Extent = None, heads: Size = None, len_q: Size = None, len_k: Size = None
     ) -> int:
         """How many cells are True, exactly.
 
@@ -173,15 +174,7 @@ class Mask:
 
         return count(self, batch if isinstance(batch, Extent) else self._extent(batch, heads, len_q, len_k))
 
-    def draw(
-        self,
-        len_q: int | None = None,
-        len_k: int | None = None,
-        *,
-        batch: int = 0,
-        head: int = 0,
-        width: int = 80,
-    ) -> str:
+    def draw(self, len_q: Size = None, len_k: Size = None, *, batch: int = 0, head: int = 0, width: int = 80) -> str:
         """A picture of one batch row and head, at most `width` columns wide.
 
         Each sign is a cell, or a block of cells when there are more than 32 queries or keys: ■ attends,
@@ -236,15 +229,18 @@ class Mask:
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable: {name!r} cannot be deleted")
 
-    def __getstate__(self) -> dict[str, Any]:
-        names = [name for cls in type(self).__mro__ for name in getattr(cls, "__slots__", ())]
-        return {name: getattr(self, name) for name in names if name not in ("__weakref__", "_memo")}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self._signature, self._fields())
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        signature = state.pop("_signature")
-        self._set_fields(signature, **state)
+    # The rule, which each mask states; the rest is derived from it, and may be overridden where more is known.
 
-    # Implemented by each mask.
+    def cells(self, grid: Grid) -> Any:
+        """The rule: booleans over the positions of a grid, in torch or numpy, for a mask that is resolved.
+
+        Four dimensions, each full or 1. Written with operators that both libraries have, it gives tiles, single cells,
+        parts, counts and pictures.
+        """
+        raise NotImplementedError
 
     def _resolve(self, extent: Extent, offsets: tuple[int, ...]) -> Mask:
         """`resolved`, given the offsets of the `Causal`s that `&` joins to this mask."""
@@ -258,18 +254,10 @@ class Mask:
         """Whether a mask in here has no offset and takes one from a `Causal`."""
         return False
 
-    def _cells(self, grid: Grid) -> Any:
-        """The rule, over a grid of torch or numpy; the mask is resolved."""
-        raise NotImplementedError
-
-    def _allows(self, batch: int, head: int, query: int, key: int, extent: Extent) -> bool:
-        """The rule, for one cell, in Python; the mask is resolved."""
-        raise NotImplementedError
-
     def _band(self, extent: Extent) -> Band | None:
         return None
 
-    def _bounds(self, extent: Extent, rows: tuple[int, int]) -> tuple[int, int]:
+    def _bounds(self, extent: Extent, rows: Range) -> Range:
         band = self._band(extent)
         if band is None:
             return 0, extent.len_k
@@ -279,8 +267,8 @@ class Mask:
         return min(lo for lo, _ in seen), max(hi for _, hi in seen)
 
     def _cut(self, extent: Extent, region: Region) -> Mask:
-        """The mask is resolved."""
-        raise NotImplementedError
+        """The part in a region of the scores; the mask is resolved."""
+        return Part(self, extent, region)
 
     def _depends_on_keys_only(self, extent: Extent) -> bool:
         return False
@@ -294,10 +282,9 @@ class Mask:
         return 0
 
     def _extent(self, batch: Any, heads: Any, len_q: Any, len_k: Any) -> Extent:
-        given = {"batch": batch, "heads": heads, "len_q": len_q, "len_k": len_k}
+        given = {"batch": (batch, 1), "heads": (heads, 1), "len_q": (len_q, None), "len_k": (len_k, None)}
         sizes: dict[str, Any] = {}
-        for (name, value), own in zip(given.items(), self._own_sizes(), strict=True):
-            default = 1 if name in ("batch", "heads") else None
+        for (name, (value, default)), own in zip(given.items(), self._own_sizes(), strict=True):
             sizes[name] = next((size for size in (value, own, default) if size is not None), None)
             if sizes[name] is None:
                 hint = f"{self!r} fits any length, so give {name}="
@@ -310,6 +297,33 @@ class Mask:
         if entry is None or entry[0] != key:
             entry = self._memo[name] = key, make()
         return entry[1]
+
+
+def _restored(kind: type[Mask], signature: tuple[Any, ...], state: dict[str, Any]) -> Mask:
+    mask = kind.__new__(kind)
+    mask._set_fields(signature, **state)
+    return mask
+
+
+class Part(Mask):
+    """A region of a mask's cells, as a mask."""
+
+    __slots__ = ("extent", "mask", "region")
+    mask: Mask
+    extent: Extent
+    region: Region
+
+    def __init__(self, mask: Mask, extent: Extent, region: Region) -> None:
+        self._set_fields(("Part", mask.signature(), extent, region), mask=mask, extent=extent, region=region)
+
+    def __repr__(self) -> str:
+        return f"Part({self.mask!r}, {self.extent}, {self.region})"
+
+    def cells(self, grid: Grid) -> Any:
+        return self.mask.cells(grid.moved(self.extent, self.region))
+
+    def _inner(self) -> tuple[Mask, ...]:
+        return (self.mask,)
 
 
 def as_mask(thing: object) -> Mask | None:
@@ -343,10 +357,9 @@ def _hint_for_numbers(values: Any) -> str:
     """For numbers in place of a mask: a 0/1 mask, as transformers has them, or scores to add."""
     try:
         array = to_numpy(values)
-        zeros_and_ones = bool(((array == 0) | (array == 1)).all())
+        if not ((array == 0) | (array == 1)).all():
+            return BOOLEANS_ONLY
     except (TypeError, ValueError, RuntimeError):  # a traced tensor, or rows of different lengths
-        return BOOLEANS_ONLY
-    if not zeros_and_ones:
         return BOOLEANS_ONLY
     booleans = "mask.bool()" if is_tensor(values) else "numpy.asarray(mask) != 0"
     if array.ndim <= 2:

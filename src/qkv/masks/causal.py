@@ -9,15 +9,11 @@ from qkv.masks.band import Band
 from qkv.masks.base import Mask
 from qkv.masks.grid import as_integer
 
-_MAX_OFFSET = 1 << 62
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from qkv.masks.grid import Extent, Grid, Region
 
 # Positions in a tile are int64; larger limits would overflow and mean the same.
-_MAX_LIMIT = 2**62
+_MAX_LIMIT = 1 << 62
 
 
 class _Diagonal(Mask):
@@ -30,25 +26,39 @@ class _Diagonal(Mask):
         """(lower, upper) of the band, once the offset is known."""
         raise NotImplementedError
 
-    def _cells(self, grid: Grid) -> Any:
+    def _at_offset(self, offset: int) -> Mask:
+        """The same mask with this offset."""
+        raise NotImplementedError
+
+    def cells(self, grid: Grid) -> Any:
         lower, upper = self._limits()
         ahead = grid.key() - grid.query()
         if lower is None:
-            return ahead < _MAX_LIMIT if upper is None else ahead < _clamp_limit(upper)
-        within = ahead >= _clamp_limit(lower)
-        return within if upper is None else within & (ahead < _clamp_limit(upper))
+            return ahead < (_MAX_LIMIT if upper is None else _clamp(upper))
+        within = ahead >= _clamp(lower)
+        return within if upper is None else within & (ahead < _clamp(upper))
 
-    def _allows(self, batch: int, head: int, query: int, key: int, extent: Extent) -> bool:
-        lower, upper = self._limits()
-        return (lower is None or query + lower <= key) and (upper is None or key < query + upper)
+    def _cut(self, extent: Extent, region: Region) -> Mask:
+        return self._at_offset(_resolved(self.offset) + region.shift)
+
+    def _ambiguous(self, extent: Extent) -> MaskError:
+        given = f"len_q={extent.len_q} and len_k={extent.len_k}"
+        hint = (
+            f"{self._at_offset(0)!r} aligns the first query with the first key (top-left); "
+            f"{self._at_offset(extent.len_k - extent.len_q)!r} aligns the last query with the last key (bottom-right)"
+        )
+        if extent.heads > extent.len_q > extent.len_k > 0 == extent.len_q % extent.len_k:
+            # Fewer "tokens" than "heads", in the proportion of query heads to key/value heads.
+            hint = f"if the tensors are (batch, length, heads, width), .transpose(1, 2) them; otherwise {hint}"
+        return MaskError(complaint(f"{type(self).__name__} mask", given, "equal lengths or an offset", hint))
 
     def _band(self, extent: Extent) -> Band | None:
         return Band(*self._limits())
 
 
-def _offset(given: int) -> int:
+def _offset(given: int | None) -> int | None:
     """The offset, limited so that kernels can add it to a position in 64 bits: beyond, all keys or none are allowed."""
-    return max(-_MAX_OFFSET, min(_MAX_OFFSET, as_integer("offset", given)))
+    return None if given is None else _clamp(as_integer("offset", given))
 
 
 class Causal(_Diagonal):
@@ -73,7 +83,7 @@ Causal(offset=2) aligns the last query with the last key (bottom-right).
     __slots__ = ()
 
     def __init__(self, offset: int | None = None) -> None:
-        offset = None if offset is None else _offset(offset)
+        offset = _offset(offset)
         self._set_fields(("Causal", offset), offset=offset)
 
     def __repr__(self) -> str:
@@ -89,18 +99,17 @@ Causal(offset=2) aligns the last query with the last key (bottom-right).
         if self.offset is not None:
             return self
         if extent.len_q != extent.len_k:
-            raise _ambiguous_offset(extent, "Causal", lambda offset: f"Causal(offset={offset})")
+            raise self._ambiguous(extent)
         return _ALIGNED
 
     def _causal_offsets(self, extent: Extent) -> tuple[int, ...]:
-        resolved = self._resolve(extent, ())
-        return (resolved.offset,) if isinstance(resolved, Causal) and resolved.offset is not None else ()
+        return (_resolved(getattr(self._resolve(extent, ()), "offset", None)),)
 
-    def _cut(self, extent: Extent, region: Region) -> Mask:
-        return Causal(_resolved_offset(self.offset) + region.shift)
+    def _at_offset(self, offset: int) -> Mask:
+        return Causal(offset)
 
     def _limits(self) -> tuple[int | None, int | None]:
-        return None, _resolved_offset(self.offset) + 1
+        return None, _resolved(self.offset) + 1
 
 
 class Window(_Diagonal):
@@ -126,14 +135,11 @@ Hint: 0 keeps the query's own position only, None is no limit.
 
     def __init__(self, left: int | None = None, right: int | None = None, offset: int | None = None) -> None:
         left, right = _side("left", left), _side("right", right)
-        offset = None if offset is None else _offset(offset)
+        offset = _offset(offset)
         self._set_fields(("Window", left, right, offset), left=left, right=right, offset=offset)
 
     def __repr__(self) -> str:
-        return self._repr_with(self.offset)
-
-    def _repr_with(self, offset: int | None) -> str:
-        given = {"left": self.left, "right": self.right, "offset": offset}
+        given = {"left": self.left, "right": self.right, "offset": self.offset}
         return f"Window({', '.join(f'{name}={side}' for name, side in given.items() if side is not None)})"
 
     def __eq__(self, other: object) -> bool:
@@ -148,27 +154,22 @@ Hint: 0 keeps the query's own position only, None is no limit.
     def _resolve(self, extent: Extent, offsets: tuple[int, ...]) -> Mask:
         if self.offset is not None:
             return self
-        if not offsets:
-            if extent.len_q != extent.len_k:
-                raise _ambiguous_offset(extent, "Window", self._repr_with)
-            return Window(self.left, self.right, 0)
+        if not offsets and extent.len_q != extent.len_k:
+            raise self._ambiguous(extent)
         if any(offset != offsets[0] for offset in offsets):
             given = f"Causal offsets {sorted(set(offsets))} with {self!r}"
             raise MaskError(
                 complaint("Window mask", given, "one offset for the window", "write Window(..., offset=...)")
             )
-        return Window(self.left, self.right, offsets[0])
+        return self._at_offset(offsets[0] if offsets else 0)
 
-    def _cut(self, extent: Extent, region: Region) -> Mask:
-        return Window(self.left, self.right, _resolved_offset(self.offset) + region.shift)
+    def _at_offset(self, offset: int) -> Mask:
+        return Window(self.left, self.right, offset)
 
     def _limits(self) -> tuple[int | None, int | None]:
-        offset = _resolved_offset(self.offset)
+        offset = _resolved(self.offset)
         lower = None if self.left is None else offset - self.left
         return lower, None if self.right is None else offset + self.right + 1
-
-
-_ALIGNED = Causal(offset=0)
 
 
 def _side(argument: str, given: int | None) -> int | None:
@@ -181,22 +182,13 @@ def _side(argument: str, given: int | None) -> int | None:
     return side
 
 
-def _resolved_offset(offset: int | None) -> int:
+def _resolved(offset: int | None) -> int:
     assert offset is not None, "the mask was not resolved"
     return offset
 
 
-def _clamp_limit(limit: int) -> int:
+def _clamp(limit: int) -> int:
     return max(-_MAX_LIMIT, min(_MAX_LIMIT, limit))
 
 
-def _ambiguous_offset(extent: Extent, kind: str, spelled: Callable[[int], str]) -> MaskError:
-    given = f"len_q={extent.len_q} and len_k={extent.len_k}"
-    hint = (
-        f"{spelled(0)} aligns the first query with the first key (top-left); "
-        f"{spelled(extent.len_k - extent.len_q)} aligns the last query with the last key (bottom-right)"
-    )
-    if extent.heads > extent.len_q > extent.len_k > 0 == extent.len_q % extent.len_k:
-        # Fewer "tokens" than "heads", in the proportion of query heads to key/value heads.
-        hint = f"if the tensors are (batch, length, heads, width), .transpose(1, 2) them; otherwise {hint}"
-    return MaskError(complaint(f"{kind} mask", given, "equal lengths or an offset", hint))
+_ALIGNED = Causal(offset=0)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from qkv.errors import MaskError, complaint
 from qkv.masks.base import Mask
-from qkv.masks.grid import as_booleans, brief_repr, shape_of, to_numpy
+from qkv.masks.grid import as_booleans, brief_repr, shape_of
 
 if TYPE_CHECKING:
     from qkv.masks.base import Sizes
-    from qkv.masks.grid import Extent, Grid, Region
+    from qkv.masks.grid import Extent, Grid
 
 _KEEP = "keep (of a Dense mask)"
 
@@ -42,27 +41,30 @@ x != 0 makes booleans of 0 and 1.
     keep: Any
 
     def __init__(self, keep: Any) -> None:
-        keep = as_booleans(_KEEP, keep, "(..., len_q, len_k)")
-        self._set_fields(("Dense", shape_of(keep)), keep=keep)
+        self._set_keep(keep, copy=True)
 
     @classmethod
     def borrowed(cls, keep: Any) -> Dense:
         """The mask of a tensor that is not copied: for one call, in which nothing writes to it."""
         mask = cls.__new__(cls)
-        keep = as_booleans(_KEEP, keep, "(..., len_q, len_k)", copy=False)
-        mask._set_fields(("Dense", shape_of(keep)), keep=keep)
+        mask._set_keep(keep, copy=False)
         return mask
+
+    def _set_keep(self, keep: Any, copy: bool) -> None:
+        keep = as_booleans(_KEEP, keep, "(..., len_q, len_k)", copy)
+        self._set_fields(("Dense", shape_of(keep)), keep=keep)
 
     def __repr__(self) -> str:
         return f"Dense({brief_repr(self.keep)})"
+
+    def cells(self, grid: Grid) -> Any:
+        return grid.cut(self.keep.reshape(self._four_sizes(grid.extent.dims)))
 
     def _resolve(self, extent: Extent, offsets: tuple[int, ...]) -> Mask:
         shape, scores = shape_of(self.keep), extent.scores
         tail = scores[len(scores) - len(shape) :] if len(shape) <= len(scores) else ()
         if len(tail) != len(shape) or any(own not in (1, size) for own, size in zip(shape, tail, strict=False)):
-            names = "(batch, heads, len_q, len_k)"
-            if extent.dims != 4:
-                names = "(batch, len_q, len_k)" if extent.dims == 3 else "(len_q, len_k)"
+            names = {4: "(batch, heads, len_q, len_k)", 3: "(batch, len_q, len_k)", 2: "(len_q, len_k)"}[extent.dims]
             wanted = f"one that broadcasts to {names} = {scores}, aligned at the right"
             hint = "insert dimensions of 1 with keep[:, None]" if len(shape) > 2 else ""
             raise MaskError(complaint(_KEEP, f"shape {shape}", wanted, hint))
@@ -74,39 +76,10 @@ x != 0 makes booleans of 0 and 1.
         batch = shape[0] if dims >= 3 else 1
         return batch, shape[1] if dims == 4 else 1, shape[-2], shape[-1]
 
-    def _cells(self, grid: Grid) -> Any:
-        shape = self._four_sizes(grid.extent.dims)
-        cells = self.keep.reshape(shape)
-        # A dimension of 1 serves all positions; a full one is cut to the tile.
-        if shape[2] != 1:
-            cells = cells[:, :, grid.rows[0] : grid.rows[1]]
-        if shape[3] != 1:
-            cells = cells[:, :, :, grid.keys[0] : grid.keys[1]]
-        return grid.to_array(cells)
-
-    def _allows(self, batch: int, head: int, query: int, key: int, extent: Extent) -> bool:
-        position = {4: (batch, head, query, key), 3: (batch, query, key), 2: (query, key)}[extent.dims]
-        shape = shape_of(self.keep)
-        own = position[len(position) - len(shape) :]
-        return bool(self.keep[tuple(0 if size == 1 else p for p, size in zip(own, shape, strict=True))])
-
-    def _cut(self, extent: Extent, region: Region) -> Mask:
-        shape = self._four_sizes(extent.dims)
-        cuts = slice(*region.batch), slice(*region.heads), slice(*region.rows), slice(*region.keys)
-        own = tuple(cut if size != 1 else slice(None) for cut, size in zip(cuts, shape, strict=True))
-        return Dense.borrowed(self.keep.reshape(shape)[own])
-
-    def _count(self, extent: Extent) -> int:
-        """How many cells are True; a dimension of 1 counts for its full size."""
-        own = self._four_sizes(extent.dims)
-        shared = prod(full for full, size in zip(extent.shape, own, strict=True) if size == 1)
-        return int(to_numpy(self.keep).sum()) * shared
-
     def _depends_on_keys_only(self, extent: Extent) -> bool:
         return self._four_sizes(extent.dims)[1:3] == (1, 1)
 
     def _own_sizes(self) -> Sizes:
         shape = shape_of(self.keep)[-4:]
-        sizes = (*(None,) * (4 - len(shape)), *(size if size != 1 else None for size in shape))
-        batch, heads, len_q, len_k = sizes
+        batch, heads, len_q, len_k = (None if size == 1 else size for size in (1,) * (4 - len(shape)) + shape)
         return batch, heads, len_q, len_k

@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from qkv.errors import OptionError, QkvError, complaint
-from qkv.masks.count import BLOCK_CELLS, check_cell_count, count_bands
+from qkv.masks.count import BLOCK_CELLS, check_cell_count, signed_conjunctions
 from qkv.masks.grid import Extent, NumpyGrid, as_size
 
 if TYPE_CHECKING:
@@ -138,9 +138,9 @@ def _picture(mask: Mask, extent: Extent, batch: int, head: int, note: str, signs
     mask.check_contents(extent)
     rows, keys = _edges(extent.len_q, signs), _edges(extent.len_k, signs)
     # Bands count any rectangle in closed form, so that sequences of any length can be drawn.
-    signed = count_bands(mask, extent) if extent.cells > BLOCK_CELLS else None
-    if signed is not None:
-        counts = [[sum(sign * band.count(batch, r, k) for sign, band in signed) for k in keys] for r in rows]
+    signed = signed_conjunctions(mask, extent) if extent.cells > BLOCK_CELLS else None
+    if signed is not None and not any(part.holes or part.packed for _, part in signed):
+        counts = [[sum(sign * part.band.count(batch, r, k) for sign, part in signed) for k in keys] for r in rows]
     else:
         counts = _count_blocks(mask, extent, batch, head, rows, keys)
     return Picture(extent, rows, keys, counts, note)
@@ -156,7 +156,7 @@ def _count_blocks(mask: Mask, extent: Extent, batch: int, head: int, rows: Any, 
     counts = []
     for row in rows:
         grid = NumpyGrid(extent, row, (0, extent.len_k))
-        cells = mask._cells(grid)
+        cells = mask.cells(grid)
         slab = cells[min(batch, cells.shape[0] - 1), min(head, cells.shape[1] - 1)]
         whole = np.broadcast_to(slab, grid.shape[2:]).sum(axis=0)
         counts.append(np.add.reduceat(whole, starts).tolist())

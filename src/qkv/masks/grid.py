@@ -10,10 +10,13 @@ announce, cannot change it. `Dense.borrowed` makes a mask for one call without t
 from __future__ import annotations
 
 import sys
+from copy import copy
 from numbers import Integral
 from typing import Any, NamedTuple
 
 from qkv.errors import MaskError, MaskTypeError, OptionError, OptionTypeError, complaint
+
+Range = tuple[int, int]
 
 
 class Extent(NamedTuple):
@@ -60,10 +63,14 @@ class Extent(NamedTuple):
 class Region(NamedTuple):
     """A part of the scores: half-open ranges of queries, keys, heads and batch rows."""
 
-    rows: tuple[int, int]
-    keys: tuple[int, int]
-    heads: tuple[int, int]
-    batch: tuple[int, int]
+    rows: Range
+    keys: Range
+    heads: Range
+    batch: Range
+
+    @property
+    def ranges(self) -> tuple[Range, Range, Range, Range]:
+        return self.batch, self.heads, self.rows, self.keys
 
     @property
     def shift(self) -> int:
@@ -89,20 +96,25 @@ def as_integer(argument: str, given: Any) -> int:
 
 
 class Grid:
-    """The absolute positions in one rectangle, each shaped to broadcast to (batch, heads, rows, keys)."""
+    """The absolute positions in a part of the scores, each shaped to broadcast to (batch, heads, rows, keys).
 
-    __slots__ = ("extent", "keys", "rows")
+    Ranges are half-open; batch rows and heads are all of the extent if None.
+    """
 
-    def __init__(self, extent: Extent, rows: tuple[int, int], keys: tuple[int, int]) -> None:
+    def __init__(
+        self, extent: Extent, rows: Range, keys: Range, batch: Range | None = None, heads: Range | None = None
+    ) -> None:
         self.extent = extent
+        self.batch_rows = (0, extent.batch) if batch is None else batch
+        self.head_rows = (0, extent.heads) if heads is None else heads
         self.rows = rows
         self.keys = keys
 
     def batches(self) -> Any:
-        return self.positions(0, self.extent.batch, 0)
+        return self.positions(*self.batch_rows, 0)
 
     def heads(self) -> Any:
-        return self.positions(0, self.extent.heads, 1)
+        return self.positions(*self.head_rows, 1)
 
     def query(self) -> Any:
         return self.positions(*self.rows, 2)
@@ -111,10 +123,27 @@ class Grid:
         return self.positions(*self.keys, 3)
 
     @property
-    def shape(self) -> tuple[int, int, int, int]:
+    def ranges(self) -> tuple[Range, Range, Range, Range]:
+        return self.batch_rows, self.head_rows, self.rows, self.keys
+
+    @property
+    def shape(self) -> tuple[int, ...]:
         """The shape of the whole tile."""
-        (i0, i1), (j0, j1) = self.rows, self.keys
-        return self.extent.batch, self.extent.heads, i1 - i0, j1 - j0
+        return tuple(stop - start for start, stop in self.ranges)
+
+    def cut(self, values: Any) -> Any:
+        """The part of a mask's array or tensor of four dimensions; a dimension of 1 serves all positions."""
+        full = zip(values.shape, self.ranges, strict=True)
+        return self.to_array(values[tuple(slice(None) if size == 1 else slice(*part) for size, part in full)])
+
+    def moved(self, extent: Extent, region: Region) -> Grid:
+        """The same positions in the whole scores, of which this grid's scores are a region."""
+        grid = copy(self)
+        grid.extent = extent
+        grid.batch_rows, grid.head_rows, grid.rows, grid.keys = (
+            (start + first, stop + first) for (start, stop), (first, _) in zip(self.ranges, region.ranges, strict=True)
+        )
+        return grid
 
     def positions(self, start: int, stop: int, axis: int) -> Any:
         """start to stop - 1 along one of the four axes."""
@@ -128,9 +157,7 @@ class Grid:
 class TorchGrid(Grid):
     """Positions as int64 tensors on a device; the contents of tensors are never read."""
 
-    __slots__ = ("device",)
-
-    def __init__(self, extent: Extent, rows: tuple[int, int], keys: tuple[int, int], device: Any) -> None:
+    def __init__(self, extent: Extent, rows: Range, keys: Range, device: Any) -> None:
         super().__init__(extent, rows, keys)
         self.device = device
 
@@ -144,15 +171,13 @@ class TorchGrid(Grid):
     def to_array(self, values: Any) -> Any:
         import torch
 
-        return (
-            values.to(self.device) if isinstance(values, torch.Tensor) else torch.as_tensor(values, device=self.device)
-        )
+        if isinstance(values, torch.Tensor):
+            return values.to(self.device)
+        return torch.as_tensor(values, device=self.device)
 
 
 class NumpyGrid(Grid):
     """Positions as int64 arrays of numpy."""
-
-    __slots__ = ()
 
     def positions(self, start: int, stop: int, axis: int) -> Any:
         import numpy as np
@@ -162,7 +187,6 @@ class NumpyGrid(Grid):
         return np.arange(start, stop, dtype=np.int64).reshape(shape)
 
     def to_array(self, values: Any) -> Any:
-
         return to_numpy(values)
 
 
@@ -233,7 +257,7 @@ def brief_repr(values: Any) -> str:
 
 
 def as_booleans(argument: str, values: Any, shape: str, copy: bool = True) -> Any:
-    """A copy of a boolean tensor, anything else as a new boolean numpy array.
+    """A copy of booleans: a tensor of a tensor, a numpy array of anything else.
 
     >>> as_booleans("keep", [1, 0], "(len_k,)")
     Traceback (most recent call last):
@@ -242,37 +266,34 @@ True where a query may attend. Hint: masks are bool; use bias= for additive; x !
     """
     meaning = "True where a key is ignored" if argument.startswith("drop") else "True where a query may attend"
     wanted = f"booleans of shape {shape}, {meaning}"
-    hint = f"{BOOLEANS_ONLY}; x != 0 makes booleans of 0 and 1"
-    if is_tensor(values):
-        import torch
-
-        _check_layout(argument, values)
-        if values.dtype is not torch.bool:
-            raise MaskTypeError(complaint(argument, describe(values), wanted, hint))
-        return _copied_tensor(values) if copy else values
-    array = _copied_array(argument, values, wanted, hint)
-    if array.dtype.kind != "b" and not _is_empty_list(values, array):
-        raise MaskTypeError(complaint(argument, describe(values), wanted, hint))
-    return array.astype(bool)
+    return _copied(argument, values, ("bool",), wanted, f"{BOOLEANS_ONLY}; x != 0 makes booleans of 0 and 1", copy)
 
 
 def as_integers(argument: str, values: Any, shape: str, hint: str = "") -> Any:
-    """A copy of an integer tensor, anything else as a new int64 numpy array; booleans are refused."""
+    """A copy of integers: a tensor of a tensor, an int64 numpy array of anything else; booleans are refused."""
     wanted = f"integers of shape {shape}"
-    if is_tensor(values):
-        import torch
+    # uint64 does not fit into int64: its large values would come out negative.
+    array = _copied(argument, values, ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32"), wanted, hint)
+    return array if is_tensor(array) else array.astype("int64")
 
+
+def _copied(argument: str, values: Any, dtypes: tuple[str, ...], wanted: str, hint: str, copy: bool = True) -> Any:
+    if is_tensor(values):
         _check_layout(argument, values)
-        if values.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        if _dtype_name(values) not in dtypes or _dtype_name(values) in ("uint16", "uint32"):
             hint = hint or "convert with .to(torch.int64)"
             raise MaskTypeError(complaint(argument, describe(values), wanted, hint))
-        return _copied_tensor(values)
-    array = _copied_array(argument, values, wanted, hint)
-    # uint64 does not fit into int64: its large values would come out negative.
-    fits = array.dtype.kind in "iu" and array.dtype.name != "uint64"
-    if not fits and not _is_empty_list(values, array):
+        return _copied_tensor(values) if copy else values
+    import numpy as np
+
+    try:
+        array = np.array(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise MaskError(complaint(argument, describe(values), wanted, hint)) from error
+    # numpy gives an empty list the dtype float64, but there is no value of a wrong type.
+    if array.dtype.name not in dtypes and not (isinstance(values, (list, tuple)) and array.size == 0):
         raise MaskTypeError(complaint(argument, describe(values), wanted, hint))
-    return array.astype("int64")
+    return array.astype(dtypes[0])
 
 
 def _copied_tensor(tensor: Any) -> Any:
@@ -285,20 +306,6 @@ def _copied_tensor(tensor: Any) -> Any:
         return tensor.clone()
     # What `expand` repeats is copied once.
     return tensor[tuple(slice(0, 1) if step == 0 else slice(None) for step in strides)].clone().expand(tensor.shape)
-
-
-def _copied_array(argument: str, values: Any, wanted: str, hint: str) -> Any:
-    import numpy as np
-
-    try:
-        return np.array(values)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise MaskError(complaint(argument, describe(values), wanted, hint)) from error
-
-
-def _is_empty_list(values: Any, array: Any) -> bool:
-    # numpy gives an empty list the dtype float64, but there is no value of a wrong type.
-    return isinstance(values, (list, tuple)) and array.size == 0
 
 
 def _check_layout(argument: str, tensor: Any) -> None:

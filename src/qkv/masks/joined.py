@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from functools import reduce
-from operator import and_, or_
+from operator import and_, is_, or_
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from qkv.errors import MaskTypeError, OptionError, complaint
@@ -23,7 +23,7 @@ from qkv.masks.padding import Padding
 
 if TYPE_CHECKING:
     from qkv.masks.base import Sizes
-    from qkv.masks.grid import Extent, Grid, Region
+    from qkv.masks.grid import Extent, Grid, Range, Region
 
 
 class Joined(Mask):
@@ -59,16 +59,15 @@ class Joined(Mask):
     def __hash__(self) -> int:
         return hash((type(self), self.masks))
 
-    def versions(self) -> tuple[int, ...]:
-        return tuple(version for mask in self.masks for version in mask.versions())
+    def _inner(self) -> tuple[Mask, ...]:
+        return self.masks
 
     def check_contents(self, extent: Extent) -> None:
         for mask in self.masks:
             mask.check_contents(extent)
 
     def _rebuilt(self, masks: list[Mask]) -> Mask:
-        same = all(new is old for new, old in zip(masks, self.masks, strict=True))
-        return self if same else type(self)(*masks)
+        return self if all(map(is_, masks, self.masks)) else type(self)(*masks)
 
     def _resolve(self, extent: Extent, offsets: tuple[int, ...]) -> Mask:
         return self._rebuilt([mask._resolve(extent, offsets) for mask in self.masks])
@@ -77,7 +76,7 @@ class Joined(Mask):
         return type(self)(*(mask._cut(extent, region) for mask in self.masks))
 
     def _causal_offsets(self, extent: Extent) -> tuple[int, ...]:
-        return tuple([offset for mask in self.masks for offset in mask._causal_offsets(extent)])
+        return tuple(offset for mask in self.masks for offset in mask._causal_offsets(extent))
 
     def _needs_offset(self) -> bool:
         return self._offset_needed
@@ -116,31 +115,23 @@ class And(Joined):
     def _resolve(self, extent: Extent, offsets: tuple[int, ...]) -> Mask:
         if not self._offset_needed:
             return super()._resolve(extent, ())
-        own = [mask._causal_offsets(extent) for mask in self.masks]
-        resolved: list[Mask] = []
-        for index, mask in enumerate(self.masks):
-            others = [offset for other, found in enumerate(own) if other != index for offset in found]
+        resolved = []
+        for mask in self.masks:
+            others = (offset for other in self.masks if other is not mask for offset in other._causal_offsets(extent))
             resolved.append(mask._resolve(extent, (*offsets, *others)))
         return self._rebuilt(resolved)
 
-    def _cells(self, grid: Grid) -> Any:
-        return reduce(and_, [mask._cells(grid) for mask in self.masks])
+    def cells(self, grid: Grid) -> Any:
+        return reduce(and_, [mask.cells(grid) for mask in self.masks])
 
-    def _allows(self, batch: int, head: int, query: int, key: int, extent: Extent) -> bool:
-        return all(mask._allows(batch, head, query, key, extent) for mask in self.masks)
-
-    def _bounds(self, extent: Extent, rows: tuple[int, int]) -> tuple[int, int]:
+    def _bounds(self, extent: Extent, rows: Range) -> Range:
         runs = [mask._bounds(extent, rows) for mask in self.masks]
         return max(lo for lo, _ in runs), min(hi for _, hi in runs)
 
     def _band(self, extent: Extent) -> Band | None:
-        band = Band()
-        for mask in self.masks:
-            part = mask._band(extent)
-            if part is None:
-                return None
-            band = band.intersect(part)
-        return band
+        bands = [mask._band(extent) for mask in self.masks]
+        known = [band for band in bands if band is not None]
+        return reduce(Band.intersect, known) if len(known) == len(bands) else None
 
 
 class Or(Joined):
@@ -155,13 +146,10 @@ class Or(Joined):
     __slots__ = ()
     _sign = "|"
 
-    def _cells(self, grid: Grid) -> Any:
-        return reduce(or_, [mask._cells(grid) for mask in self.masks])
+    def cells(self, grid: Grid) -> Any:
+        return reduce(or_, [mask.cells(grid) for mask in self.masks])
 
-    def _allows(self, batch: int, head: int, query: int, key: int, extent: Extent) -> bool:
-        return any(mask._allows(batch, head, query, key, extent) for mask in self.masks)
-
-    def _bounds(self, extent: Extent, rows: tuple[int, int]) -> tuple[int, int]:
+    def _bounds(self, extent: Extent, rows: Range) -> Range:
         runs = [run for mask in self.masks if (run := mask._bounds(extent, rows))[0] < run[1]] or [(0, 0)]
         return min(lo for lo, _ in runs), max(hi for _, hi in runs)
 
@@ -183,9 +171,8 @@ def encoder(lengths: Any = None, *, keep: Any = None, drop: Any = None) -> Mask 
     >>> encoder() is None
     True
     """
-    if lengths is None and keep is None and drop is None:
-        return None
-    return Padding(lengths, keep=keep, drop=drop)
+    given = lengths is not None or keep is not None or drop is not None
+    return Padding(lengths, keep=keep, drop=drop) if given else None
 
 
 def decoder(lengths: Any = None, *, keep: Any = None, drop: Any = None, offset: int | None = None) -> Mask:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-from qkv.masks.count import BLOCK_CELLS, blocks, count
+from qkv.masks.count import BLOCK_CELLS, count, reach
 from qkv.masks.dense import Dense
 from qkv.masks.draw import extent_of
 from qkv.masks.grid import Extent, NumpyGrid
@@ -34,42 +35,35 @@ def lint(mask: Mask, extent: Extent | None = None) -> list[str]:
         sized = (len_q is not None and len_k is not None) or mask._depends_on_keys_only(extent)
     mask = mask.resolved(extent)
     mask.check_contents(extent)
-    found = [sentence for leaf in _leaves(mask) for sentence in _leaf(leaf, extent)]
+    found = list(_leaves(mask, extent))
     if extent.cells == 0 or not sized:
         return found  # what an example allows says nothing about the call
     small = extent.cells <= MAX_CELLS
     if (small or mask.band(extent) is not None) and count(mask, extent) == extent.cells:
         return [*found, "This mask allows everything: leave it out (mask=None) and save the work."]
-    if small:
-        empty = _empty_rows(mask, extent)
-        if empty:
-            of = extent.batch * extent.heads * extent.len_q
-            found.append(
-                f"{empty} of {of} queries attend to nothing, so their output is exactly 0: if that is not "
-                "meant, look for swapped True and False, a length of 0 or a wrong offset."
-            )
+    queries = extent.batch * extent.heads * extent.len_q
+    if small and (empty := queries - reach(mask, extent, extent.heads).queries):
+        found.append(
+            f"{empty} of {queries} queries attend to nothing, so their output is exactly 0: if that is not "
+            "meant, look for swapped True and False, a length of 0 or a wrong offset."
+        )
     return found
 
 
-def _leaves(mask: Mask) -> Iterator[Mask]:
+def _leaves(mask: Mask, extent: Extent) -> Iterator[str]:
     if isinstance(mask, Joined):
         for part in mask.masks:
-            yield from _leaves(part)
-    else:
-        yield mask
-
-
-def _leaf(mask: Mask, extent: Extent) -> Iterator[str]:
-    if isinstance(mask, Padding) and mask.lengths is None:
-        yield from _padding(mask)
+            yield from _leaves(part, extent)
+    elif isinstance(mask, Padding) and mask.lengths is None:
+        yield from _padding(mask, extent)
     elif isinstance(mask, Dense):
         yield from _dense(mask, extent)
 
 
-def _padding(mask: Padding) -> Iterator[str]:
-    kept = mask._keep_array()
-    if kept.shape[1] < 2 or kept.shape[0] == 0:
+def _padding(mask: Padding, extent: Extent) -> Iterator[str]:
+    if extent.len_k < 2 or extent.batch == 0:
         return
+    kept = mask.cells(NumpyGrid(extent, (0, 1), (0, extent.len_k)))[:, 0, 0]
     tails = ~kept[:, 0] & kept[:, -1]
     # With padding on the left, the longest row usually starts with a real key. With inverted right padding,
     # no row does: its longest row keeps nothing.
@@ -91,33 +85,23 @@ def _dense(mask: Dense, extent: Extent) -> Iterator[str]:
     import numpy as np
 
     shape = mask._four_sizes(extent.dims)
-    if min(shape[2:]) < 2 or shape[0] * shape[1] * shape[2] * shape[3] > MAX_CELLS:
+    if min(shape[2:]) < 2 or prod(shape) > MAX_CELLS:
         return
-    grid = NumpyGrid(extent, (0, extent.len_q), (0, extent.len_k))
-    slabs = mask._cells(grid).reshape(-1, *shape[2:])
+    slabs = mask.cells(NumpyGrid(extent, (0, extent.len_q), (0, extent.len_k))).reshape(-1, *shape[2:])
     if len(slabs) == 0 or not (slabs == slabs[0]).all():
         return
-    cells = slabs[0]
-    # The first query of a causal mask attends to the keys up to the offset.
-    offset = int(cells[0].sum()) - 1
-    if not cells.all() and (cells == np.tri(shape[2], shape[3], offset, dtype=bool)).all():
-        call = "Causal()" if offset == 0 and shape[2] == shape[3] else f"Causal(offset={offset})"
+
+    def is_causal(cells: Any) -> str:
+        # The first query of a causal mask attends to the keys up to the offset.
+        offset = int(cells[0].sum()) - 1
+        if cells.all() or not (cells == np.tri(cells.shape[0], cells.shape[1], offset, dtype=bool)).all():
+            return ""
+        return "Causal()" if offset == 0 and cells.shape[0] == cells.shape[1] else f"Causal(offset={offset})"
+
+    if call := is_causal(slabs[0]):
         yield f"This Dense mask is causal: use {call} instead, which stores nothing and skips what is masked."
-    ahead = shape[3] - int(cells[0].sum())
-    if cells.any() and (cells == ~np.tri(shape[2], shape[3], ahead - 1, dtype=bool)).all():
-        call = "Causal()" if ahead == 1 and shape[2] == shape[3] else f"Causal(offset={ahead - 1})"
+    if call := is_causal(~slabs[0]):
         yield (
             "In this Dense mask each query attends only to later keys: it looks like "
             f"nn.Transformer's mask (True = not allowed), so use Dense(~mask) or {call}."
         )
-
-
-def _empty_rows(mask: Mask, extent: Extent) -> int:
-    import numpy as np
-
-    seen: Any = np.zeros((extent.batch, extent.heads, extent.len_q), dtype=bool)
-    for rows, keys in blocks(extent):
-        grid = NumpyGrid(extent, rows, keys)
-        cells = np.broadcast_to(mask._cells(grid), grid.shape)
-        seen[:, :, rows[0] : rows[1]] |= cells.any(axis=3)
-    return int((~seen).sum())

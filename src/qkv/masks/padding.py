@@ -52,33 +52,39 @@ class Padding(Mask):
             hint = "keep= has True for real keys, drop= has True for padding"
             wanted = "exactly one of lengths=, keep= and drop="
             raise OptionError(complaint("Padding", " and ".join(named) or "none of them", wanted, hint))
-        name = named[0]
+        name, longest = named[0], 0
         if name == "lengths":
-            values = _parse_lengths(lengths)
+            values = _read_lengths(lengths)
+            longest = max(values, default=0) if isinstance(values, tuple) else 0
         else:
             values = as_booleans(_argument(name), given[name], "(batch, len_k)")
             if values.ndim not in (1, 2):
                 hint = "Dense takes booleans of any shape that broadcasts to the scores"
                 raise MaskError(complaint(_argument(name), f"shape {shape_of(values)}", "shape (batch, len_k)", hint))
-        longest = max(values, default=0) if isinstance(values, tuple) else 0
-        self._set_fields(
-            ("Padding", name, shape_of(values)), **{**dict.fromkeys(given), name: values}, _longest=longest
-        )
+        fields = {**dict.fromkeys(given), name: values}
+        self._set_fields(("Padding", name, shape_of(values)), **fields, _longest=longest)
 
     def __repr__(self) -> str:
         name, values = self._given()
         return f"Padding({name}={brief_repr(values)})"
 
+    def cells(self, grid: Grid) -> Any:
+        name, values = self._given()
+        if name == "lengths":
+            return grid.key() < grid.to_array(values).reshape(-1, 1, 1, 1)[slice(*grid.batch_rows)]
+        kept = grid.cut(_rows(values)[:, None, None])
+        return kept if name == "keep" else ~kept
+
     def check_contents(self, extent: Extent) -> None:
         if self.lengths is not None:
-            self._read_lengths(extent.len_k)
+            self._stops(extent.len_k)
 
     def _given(self) -> tuple[str, Any]:
         if self.lengths is not None:
             return "lengths", self.lengths
         return ("keep", self.keep) if self.keep is not None else ("drop", self.drop)
 
-    def _read_lengths(self, len_k: int) -> tuple[int, ...]:
+    def _stops(self, len_k: int) -> tuple[int, ...]:
         """The lengths as Python integers, checked against len_k."""
 
         def read() -> tuple[int, ...]:
@@ -87,12 +93,6 @@ class Padding(Mask):
             return numbers
 
         return self._cached("lengths", len_k, read)
-
-    def _keep_array(self) -> Any:
-        """`keep`, or the inverse of `drop`, as a numpy array (batch, len_k)."""
-        name, values = self._given()
-        rows = to_numpy(values if values.ndim == 2 else values[None])
-        return rows if name == "keep" else ~rows
 
     def _resolve(self, extent: Extent, offsets: tuple[int, ...]) -> Mask:
         name, values = self._given()
@@ -111,48 +111,29 @@ class Padding(Mask):
             raise MaskError(complaint(_argument(name), f"shape {shape}", wanted, hint))
         return self
 
-    def _cells(self, grid: Grid) -> Any:
-        name, values = self._given()
-        if name == "lengths":
-            return grid.key() < grid.to_array(values).reshape(-1, 1, 1, 1)
-        j0, j1 = grid.keys
-        rows = values if values.ndim == 2 else values[None]
-        kept = grid.to_array(rows[:, None, None, j0:j1])
-        return kept if name == "keep" else ~kept
-
-    def _allows(self, batch: int, head: int, query: int, key: int, extent: Extent) -> bool:
-        name, values = self._given()
-        if name == "lengths":
-            return key < int(values[batch])
-        here = bool(values[batch, key] if values.ndim == 2 else values[key])
-        return here if name == "keep" else not here
-
     def _band(self, extent: Extent) -> Band | None:
         if self.lengths is not None:
-            return Band(stops=self._read_lengths(extent.len_k))
-        return self._cached("band", None, lambda: _band_of_rows(self._keep_array()))
+            return Band(stops=self._stops(extent.len_k))
+        return self._cached("band", None, lambda: _band_of_rows(_rows(self._given()[1]), self.drop is not None))
 
     def _cut(self, extent: Extent, region: Region) -> Mask:
         name, values = self._given()
         j0, j1 = region.keys
-        if name != "lengths" and values.ndim == 1:
-            values = values[None]
+        if name != "lengths":
+            return Padding(**{name: _rows(values)[slice(*region.batch), j0:j1]})
         values = values[slice(*region.batch)]
-        if name == "lengths":
-            if isinstance(values, tuple):
-                return Padding(tuple(max(0, min(length, j1) - j0) for length in values))
-            return Padding((values - j0).clamp(0, j1 - j0))
-        return Padding(**{name: values[:, j0:j1]})
+        if isinstance(values, tuple):
+            return Padding(tuple(max(0, min(length, j1) - j0) for length in values))
+        return Padding((values - j0).clamp(0, j1 - j0))
 
     def _depends_on_keys_only(self, extent: Extent) -> bool:
         return True
 
     def _own_sizes(self) -> Sizes:
         name, values = self._given()
-        shape = shape_of(values)
         if name == "lengths":
-            return shape[0], None, None, None
-        return shape[0] if len(shape) == 2 else 1, None, None, shape[-1]
+            return len(values), None, None, None
+        return len(_rows(values)), None, None, values.shape[-1]
 
     def _example_length(self) -> int:
         return 0 if self.lengths is None else max([int(length) for length in self.lengths], default=0)
@@ -162,22 +143,17 @@ def _argument(name: str) -> str:
     return f"{name} (of a Padding mask)"
 
 
-def _parse_lengths(given: Any) -> Any:
+def _rows(marks: Any) -> Any:
+    return marks if marks.ndim == 2 else marks[None]
+
+
+def _read_lengths(given: Any) -> Any:
     """A tuple of integers, or an integer tensor of one dimension."""
-    shape = "(batch,)"
-    if isinstance(given, list | tuple) and given and all(type(length) is int for length in given):
-        # Without numpy, whose arrays torch.compile does not trace.
-        numbers = tuple(given)
-        _check_range(numbers, None)
-        return numbers
-    values = as_integers(
-        _argument("lengths"), given, shape, "lengths count keys; booleans (batch, len_k) go to keep= or drop="
-    )
-    if values.ndim == 0:
-        values = values.reshape(1)
+    hint = "booleans (batch, len_k) go to keep= or drop="
+    values = as_integers(_argument("lengths"), given, "(batch,)", f"lengths count keys; {hint}")
+    values = values.reshape(1) if values.ndim == 0 else values
     if values.ndim != 1:
-        hint = "booleans (batch, len_k) go to keep= or drop="
-        raise MaskError(complaint(_argument("lengths"), f"shape {shape_of(values)}", f"shape {shape}", hint))
+        raise MaskError(complaint(_argument("lengths"), f"shape {shape_of(values)}", "shape (batch,)", hint))
     if is_tensor(values):
         return values
     numbers = tuple(values.tolist())
@@ -193,12 +169,12 @@ def _check_range(lengths: tuple[int, ...], len_k: int | None) -> None:
             raise MaskError(complaint(_argument(f"lengths[{row}]"), length, wanted, hint))
 
 
-def _band_of_rows(kept: Any) -> Band | None:
+def _band_of_rows(marks: Any, dropped: bool) -> Band | None:
     """The band of the kept keys, (batch, len_k); None when a row has a hole."""
-    counts = kept.sum(axis=1)
+    kept = ~to_numpy(marks) if dropped else to_numpy(marks)
     if kept.shape[1] == 0:
         return Band(stops=(0,) * len(kept))
-    starts = kept.argmax(axis=1)
+    counts, starts = kept.sum(axis=1), kept.argmax(axis=1)
     stops = kept.shape[1] - kept[:, ::-1].argmax(axis=1)
     stops[counts == 0] = 0  # argmax of an empty row is 0: its run is [0, 0)
     if (stops - starts != counts).any():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from qkv.errors import MaskError, MaskTypeError, OptionTypeError, complaint
@@ -13,7 +12,7 @@ from qkv.masks.grid import BOOLEANS_ONLY, NumpyGrid, TorchGrid, describe, is_ten
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from qkv.masks.grid import Extent, Grid, Region
+    from qkv.masks.grid import Grid
 
 _FUNCTION = "function (of a Predicate mask)"
 _WANTED = "a function of (batch, head, query, key) that returns booleans"
@@ -51,7 +50,7 @@ class Predicate(Mask):
     def __hash__(self) -> int:
         return hash((Predicate, self.function))
 
-    def _cells(self, grid: Grid) -> Any:
+    def cells(self, grid: Grid) -> Any:
         if isinstance(grid, NumpyGrid):
             return self._cells_in_numpy(grid)
         try:
@@ -67,61 +66,40 @@ class Predicate(Mask):
             raise _not_boolean(result)
         return grid.to_array(_as_four_dimensions(result, grid))
 
-    def _cut(self, extent: Extent, region: Region) -> Mask:
-        function, b0, h0, i0, j0 = self.function, region.batch[0], region.heads[0], region.rows[0], region.keys[0]
-        return Predicate(lambda batch, head, query, key: function(batch + b0, head + h0, query + i0, key + j0))
-
     def _call(self, grid: Grid) -> Any:
         return self.function(grid.batches(), grid.heads(), grid.query(), grid.key())
 
     def _cells_in_numpy(self, grid: NumpyGrid) -> Any:
-        result = self._try_call(grid)
-        if result is None and "torch" in sys.modules:  # it may call torch's functions
-            result = self._try_call(TorchGrid(grid.extent, grid.rows, grid.keys, None))
-        return self._cell_by_cell(grid) if result is None else _as_four_dimensions(result, grid)
-
-    def _try_call(self, grid: Grid) -> Any:
-        try:
-            result = to_numpy(self._call(grid))
-        except Exception:  # a function that cannot take arrays may fail in any way
-            return None
-        return result if result.dtype == bool else None
-
-    def _cell_by_cell(self, grid: NumpyGrid) -> Any:
         import numpy as np
 
-        batch, heads, rows, keys = grid.shape
+        torch_grid = TorchGrid(grid.extent, grid.rows, grid.keys, None)
+        torch_grid.batch_rows, torch_grid.head_rows = grid.batch_rows, grid.head_rows
+        for each in (grid, torch_grid) if "torch" in sys.modules else (grid,):  # it may call torch's functions
+            try:
+                result = to_numpy(self._call(each))
+            except Exception:  # a function that cannot take arrays may fail in any way
+                continue
+            if result.dtype == bool:
+                return _as_four_dimensions(result, grid)
         cells = np.empty(grid.shape, dtype=bool)
-        for b, h, i, j in np.ndindex(batch, heads, rows, keys):
-            cells[b, h, i, j] = self._allows(b, h, grid.rows[0] + i, grid.keys[0] + j, grid.extent)
+        first = [start for start, _ in grid.ranges]
+        for place in np.ndindex(*grid.shape):
+            cells[place] = self._at([start + index for start, index in zip(first, place, strict=True)])
         return cells
 
-    def _allows(self, batch: int, head: int, query: int, key: int, extent: Extent) -> bool:
+    def _at(self, position: list[int]) -> bool:
+        """The rule at one position, for a function that takes no arrays."""
         import numpy as np
 
-        # numpy's integers, since ~ of their comparisons is a boolean, and Python's ~True is -2.
-        position = [np.int64(index) for index in (batch, head, query, key)]
         try:
-            result = self.function(*position)
+            # numpy's integers, since ~ of their comparisons is a boolean, and Python's ~True is -2.
+            result = self.function(*(np.int64(index) for index in position))
         except Exception as error:
-            if "torch" not in sys.modules:
-                raise _failed(error) from error
-            result = self._allows_in_torch(batch, head, query, key)
-        if prod(getattr(result, "shape", ())) != 1:
-            raise MaskError(complaint(_FUNCTION, describe(result), "one boolean for one position"))
-        if not isinstance(result, bool) and "bool" not in str(getattr(result, "dtype", "")):
+            given = f"{type(error).__name__}: {error}"
+            raise MaskError(complaint(_FUNCTION, given, _WANTED)) from error
+        if not isinstance(result, bool) and str(getattr(result, "dtype", "")) not in ("bool", "torch.bool"):
             raise _not_boolean(result)
         return bool(result)
-
-    def _allows_in_torch(self, *indices: int) -> Any:
-        """For a function that calls torch: the same with tensors of one position."""
-        import torch
-
-        position = [torch.tensor(p).view(1, 1, 1, 1) for p in indices]
-        try:
-            return self.function(*position)
-        except Exception as error:
-            raise _failed(error) from error
 
 
 def _as_four_dimensions(result: Any, grid: Grid) -> Any:
@@ -135,7 +113,3 @@ def _as_four_dimensions(result: Any, grid: Grid) -> Any:
 
 def _not_boolean(result: Any) -> MaskTypeError:
     return MaskTypeError(complaint(f"result of {_FUNCTION}", describe(result), "booleans", BOOLEANS_ONLY))
-
-
-def _failed(error: Exception) -> MaskError:
-    return MaskError(complaint(_FUNCTION, f"{type(error).__name__}: {error}", _WANTED))

@@ -76,13 +76,9 @@ class Segments(Mask):
                 raise MaskError(complaint(_argument(name), f"shape {shape}", wanted, shared))
         return self
 
-    def _cells(self, grid: Grid) -> Any:
-        (i0, i1), (j0, j1) = grid.rows, grid.keys
-        queries = grid.to_array(_with_batch(self.query_ids)[:, None, i0:i1, None])
-        return queries == grid.to_array(_with_batch(self.key_ids)[:, None, None, j0:j1])
-
-    def _allows(self, batch: int, head: int, query: int, key: int, extent: Extent) -> bool:
-        return _id_at(self.query_ids, batch, query) == _id_at(self.key_ids, batch, key)
+    def cells(self, grid: Grid) -> Any:
+        queries, keys = _with_batch(self.query_ids), _with_batch(self.key_ids)
+        return grid.cut(queries[:, None, :, None]) == grid.cut(keys[:, None, None])
 
     def _cut(self, extent: Extent, region: Region) -> Mask:
         own = [ids if ids.ndim == 1 else ids[slice(*region.batch)] for ids in (self.query_ids, self.key_ids)]
@@ -151,25 +147,22 @@ def _with_batch(ids: Any) -> Any:
     return ids if ids.ndim == 2 else ids[None]
 
 
-def _id_at(ids: Any, batch: int, position: int) -> int:
-    return int(ids[batch, position] if ids.ndim == 2 else ids[position])
-
-
 def boundaries(argument: str, given: Any) -> list[int]:
     """Cumulative lengths as Python integers, checked to start at 0 and never decrease."""
-    wanted = "integers that start at 0 and never decrease"
-    numbers = to_numpy(as_integers(argument, given, "(documents + 1,)")).tolist() if given is not None else None
-    if numbers is None:
+    wanted, hint = "integers that start at 0 and never decrease", "put a 0 before the cumulative lengths"
+    if given is None:
         raise MaskTypeError(complaint(argument, None, wanted))
-    if not isinstance(numbers, list) or any(isinstance(number, list) for number in numbers):
+    array = to_numpy(as_integers(argument, given, "(documents + 1,)"))
+    if array.ndim != 1:
         raise MaskError(complaint(argument, describe(given), f"one dimension of {wanted}"))
+    numbers = array.tolist()
     if not numbers or numbers[0] != 0:
         first = f"{numbers[0]} first" if numbers else "an empty list"
-        raise MaskError(complaint(argument, first, wanted, "put a 0 before the cumulative lengths"))
-    for index, (one, next_one) in enumerate(pairwise(numbers)):
-        if next_one < one:
-            given_text = f"{one} and then {next_one} at index {index + 1}"
-            raise MaskError(complaint(argument, given_text, wanted, "give cumulative lengths, not lengths"))
+        raise MaskError(complaint(argument, first, wanted, hint))
+    for index, (one, following) in enumerate(pairwise(numbers), 1):
+        if following < one:
+            found = f"{one} and then {following} at index {index}"
+            raise MaskError(complaint(argument, found, wanted, "give cumulative lengths, not lengths"))
     return numbers
 
 
