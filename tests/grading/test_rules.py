@@ -50,3 +50,6 @@ def test_derivations():
 def test_length():
     assert rules("Please keep it short.", "word " * 900, claims=[claim(1, "a")]) == [("short", 1)]
     assert rules("Please keep it short.", "word " * 900) == [("short", None)]
+    assert rules("Please keep it short.", "word " * 300 + "$x + y$ " * 600, claims=[claim(1, "a")]) == [("short", None)]
+    # A tone is no length.
+    assert rules("Keep your tone concise and technical.", "word " * 900, claims=[claim(1, "a")]) == []

@@ -10,7 +10,7 @@ from typing import Any
 from ..reading import AnswerClaim, Chat, Turn
 from .phrases import pattern, phrases
 
-SHORT = 350  # words of an answer to one part that still are short
+SHORT = 500  # words outside formulas, of an answer to one part, that still may be called short
 MOST_BREAKS = 20
 _SET_WITHIN = 6000  # characters of a turn in which a rule is set
 
@@ -121,6 +121,6 @@ def _long(chat: Chat, claims: Sequence[AnswerClaim], set_in: int) -> Iterator[tu
     for claim in claims:
         parts.setdefault(claim.turn, set()).add((claim.question, claim.part))
     for turn in _tutor(chat):
-        words = len(turn.text.split())
+        words = len(re.findall(r"[^\W\d_]{2,}", pattern("formula").sub(" ", turn.text)))
         if words > SHORT * max(1, len(parts.get(turn.index, ()))) and turn.index in parts:
             yield turn.index, f"{words:,} words"
