@@ -64,3 +64,15 @@ def test_a_bare_function_is_refused_with_its_wrapper(given, hint: str) -> None:
     with pytest.raises(OptionTypeError) as caught:
         qkv.attention(x, x, x, similarity=given)
     assert hint in str(caught.value).split("Hint: ")[1]
+
+
+@pytest.mark.parametrize("softcap", [1e-46, 1e-39, 3.5e38, 1e300])
+def test_a_softcap_that_float32_does_not_have_is_refused(softcap: float) -> None:
+    with pytest.raises(qkv.errors.OptionError, match="softcap"):
+        qkv.Softmax(softcap=softcap)
+
+
+@pytest.mark.parametrize("sink", [1e39, -1e39])
+def test_a_sink_that_float32_does_not_have_is_refused(sink: float) -> None:
+    with pytest.raises(qkv.errors.OptionError, match="sink"):
+        qkv.Softmax(sink=sink)

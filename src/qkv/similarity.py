@@ -28,6 +28,16 @@ def _finite_number(argument: str, given: object) -> float:
     return number
 
 
+_LARGEST, _SMALLEST = 3.4028234663852886e38, 1.1754943508222875e-38  # of float32, in which kernels compute
+
+
+def _float32_number(argument: str, given: object) -> float:
+    number = _finite_number(argument, given)
+    if abs(number) > _LARGEST:
+        raise OptionError(complaint(argument, given, f"a number of float32, at most {_LARGEST:.6g}"))
+    return number
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class AnySimilarity:
     """The base of the five kinds: a name, and a signature without the contents of tensors."""
@@ -71,14 +81,15 @@ class Softmax(AnySimilarity):
 
     def __post_init__(self) -> None:
         if self.scale is not None:
-            object.__setattr__(self, "scale", _finite_number("scale", self.scale))
+            object.__setattr__(self, "scale", _float32_number("scale", self.scale))
         if self.softcap is not None:
-            cap = _finite_number("softcap", self.softcap)
-            if cap <= 0:
-                raise OptionError(complaint("softcap", cap, "a positive number", "None is no cap"))
+            cap = _float32_number("softcap", self.softcap)
+            if cap < _SMALLEST:
+                wanted = f"a positive number, {_SMALLEST:.6g} or more"
+                raise OptionError(complaint("softcap", cap, wanted, "None is no cap"))
             object.__setattr__(self, "softcap", cap)
         if isinstance(self.sink, Real):
-            object.__setattr__(self, "sink", _finite_number("sink", self.sink))
+            object.__setattr__(self, "sink", _float32_number("sink", self.sink))
         elif self.sink is not None and not hasattr(self.sink, "requires_grad"):
             raise OptionTypeError(
                 complaint("sink", type(self.sink).__name__, "a number or a tensor with one logit per query head")

@@ -883,3 +883,22 @@ def test_auto_agrees_with_the_equation_for_short_and_long_calls(mask: Any) -> No
             found = qkv.attention(*tensors, similarity=DISPATCHED[name], mask=mask)
             wanted = quadratic(*tensors, DISPATCHED[name], offset=None if mask is None else 0)
             close(found, wanted, allowed=1e-5, what=f"{name}, {n}")
+
+
+def test_gradients_are_finite_where_the_sum_of_similarities_is_subnormal() -> None:
+    similarity = qkv.FeatureMap(qkv.features.elu1)
+    numbers = ([-45.0, -44.0], [-46.0, -45.5], [1.0, 2.0])
+    found = []
+    for backend, dtype in (("linear", torch.float32), ("reference", torch.float64)):
+        leaves = [torch.tensor(x, dtype=dtype).reshape(1, 1, 2, 1).requires_grad_() for x in numbers]
+        out = qkv.attention(*leaves, similarity=similarity, backend=backend)
+        found.append(torch.autograd.grad(out.sum(), leaves))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mask", [None, qkv.Causal()], ids=["all", "causal"])
+def test_large_values_do_not_overflow_before_the_division(mask: qkv.Causal | None) -> None:
+    query, value = torch.zeros(1, 1, 300, 64), torch.full((1, 1, 300, 3), 1e37)
+    out = qkv.attention(query, query, value, mask=mask, similarity=qkv.FeatureMap(qkv.features.elu1), backend="linear")
+    torch.testing.assert_close(out, value, rtol=1e-5, atol=0.0)

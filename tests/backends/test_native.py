@@ -61,3 +61,31 @@ def test_refuses_with_the_reason(options, reason):
 def test_no_heads():
     query, key, value = tensors(heads=0, heads_kv=0)
     assert qkv.attention(query, key, value).shape == (2, 0, 3, 11)
+
+
+def test_an_infinite_value_under_a_weight_that_underflows_is_infinite() -> None:
+    query, key, value = torch.full((1, 1, 2, 1), 200.0), torch.zeros(1, 1, 300, 1), torch.ones(1, 1, 300, 1)
+    key[0, 0, 0], value[0, 0, 7], value[0, 0, 250] = 1.0, float("inf"), float("-inf")
+    mask = qkv.Dense(torch.arange(300) < torch.tensor([[200], [300]]))
+    for sign in (1.0, -1.0):
+        out = qkv.attention(query, sign * key, value, mask=mask, backend="native").flatten()
+        assert out[0] == float("inf")
+        assert out[1].isnan()  # +∞ and −∞
+
+
+def test_values_near_the_largest_number_do_not_overflow() -> None:
+    value = torch.full((1, 1, 300, 2), 3.3e38)
+    value[0, 0, 299] = 1.0
+    mask = qkv.Padding(lengths=[299])
+    out = qkv.attention(torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 300, 2), value, mask=mask, backend="native")
+    torch.testing.assert_close(out, value[:, :, :3], rtol=1e-5, atol=0.0)
+
+
+def test_a_row_that_overflows_changes_no_bit_of_the_others() -> None:
+    torch.manual_seed(0)
+    query, key, value = torch.randn(2, 1, 5, 8), torch.randn(2, 1, 70, 8), torch.randn(2, 1, 70, 8)
+    alone = qkv.attention(query, key, value, backend="native")[0]
+    value[1] = 3.3e38
+    out = qkv.attention(query, key, value, backend="native")
+    assert torch.equal(out[0], alone)
+    assert out[1].isfinite().all()

@@ -76,3 +76,17 @@ def test_overflow_behind_a_mask_has_no_gradient(similarity, poison: float) -> No
         answers += torch.autograd.grad(out.sum(), (query, key))
     torch.testing.assert_close(answers[:3], answers[3:])
     assert answers[5][2].item() == 0.0
+
+
+@pytest.mark.parametrize("backend", ["reference", "blockwise"])
+def test_gradients_are_finite_where_the_sum_of_similarities_is_subnormal(backend: str) -> None:
+    """exp(−‖q − k‖²) is 6e-40 at q = 9.5 and k = 0."""
+    similarity = qkv.Similarity(lambda q, k: torch.exp(-(q.unsqueeze(-2) - k.unsqueeze(-3)).square().sum(-1)))
+    found = []
+    for name, dtype in ((backend, torch.float32), ("reference", torch.float64)):
+        leaves = [torch.tensor(x, dtype=dtype).reshape(1, 1, -1, 1) for x in ([9.5], [0.0, 0.01], [1.0, 2.0])]
+        leaves = [leaf.requires_grad_() for leaf in leaves]
+        out = qkv.attention(*leaves, similarity=similarity, backend=name)
+        found.append([out, *torch.autograd.grad(out.sum(), leaves)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-7)

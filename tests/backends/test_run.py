@@ -141,3 +141,21 @@ def test_compiled_programs_keep_the_fast_path() -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split("\n")[-2] == "all passed"
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 2, 0, 4)])
+def test_lse_of_an_empty_call_requires_grad(shape: tuple[int, ...]) -> None:
+    query = torch.zeros(shape, requires_grad=True)
+    out, lse = qkv.attention(query, query, query, return_lse=True)
+    assert out.requires_grad
+    assert lse.requires_grad
+    (grad,) = torch.autograd.grad(lse.sum(), query)
+    assert grad.shape == shape
+
+
+def test_lse_without_keys_requires_grad() -> None:
+    query, key = torch.zeros(1, 2, 3, 4, requires_grad=True), torch.zeros(1, 2, 0, 4)
+    _, lse = qkv.attention(query, key, key, return_lse=True)
+    assert (lse == float("-inf")).all()
+    (grad,) = torch.autograd.grad(lse.sum(), query)
+    assert torch.equal(grad, torch.zeros_like(query))

@@ -138,3 +138,40 @@ def test_rows_before_nonfinite_keys_keep_their_bits() -> None:
     out = qkv.attention(query, key, value, mask=mask, backend="sdpa")
     assert torch.equal(out[:, :, :24], clean[:, :, :24])
     assert out[:, :, 24:].isnan().all()
+
+
+def gradients_with_bias(tensors: list[torch.Tensor], bias: torch.Tensor, grad: torch.Tensor, backend: str):
+    leaves = [tensor.clone().requires_grad_() for tensor in (*tensors, bias)]
+    out = qkv.attention(*leaves[:3], bias=leaves[3], backend=backend)
+    return torch.autograd.grad(out, leaves, grad.to(out.dtype))
+
+
+@pytest.mark.parametrize("size", [10.0, 40.0])
+def test_gradients_of_a_learned_bias_keep_their_digits_at_large_scores(size: float) -> None:
+    torch.manual_seed(1)  # a width whose scale, 1/√24, rounds
+    tensors = [torch.randn(1, 2, 200, 24) * scale for scale in (size, size, 1.0)]
+    bias, grad = torch.randn(1, 2, 200, 200), torch.randn(1, 2, 200, 24)
+    exact = gradients_with_bias([t.double() for t in tensors], bias.double(), grad.double(), "reference")
+    equation = gradients_with_bias(tensors, bias, grad, "reference")
+    for found, literal, true in zip(gradients_with_bias(tensors, bias, grad, "sdpa"), equation, exact, strict=True):
+        # Large scores round, in the equation as well; the gradient may lose no more than that.
+        error, unavoidable = ((x - true).abs().max() / true.abs().max() for x in (found, literal))
+        assert error <= 2 * unavoidable + 1e-6
+
+
+def test_gradients_of_a_learned_bias_are_0_where_one_key_has_all_the_weight() -> None:
+    torch.manual_seed(1)
+    tensors = [(torch.randn(1, 2, 200, 24) * 1000).half() for _ in range(3)]
+    grad = torch.randn(1, 2, 200, 24)
+    bias = torch.randn(1, 2, 200, 200).half()
+    by_query, by_key, _, by_bias = gradients_with_bias(tensors, bias, grad, "sdpa")
+    for found in (by_query, by_key, by_bias):
+        assert not found.any()
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("mask", [None, qkv.Causal()], ids=["all", "causal"])
+def test_values_near_the_largest_number_do_not_overflow(mask: qkv.Causal | None, grad: bool) -> None:
+    query, value = torch.zeros(1, 1, 300, 2), torch.full((1, 1, 300, 2), 3.3e38)
+    out = qkv.attention(query, query, value.requires_grad_(grad), mask=mask, backend="sdpa")
+    torch.testing.assert_close(out, value, rtol=1e-5, atol=0.0)

@@ -234,7 +234,7 @@ class BackwardInputs(NamedTuple):
 def block_gradients(call: AttentionInputs, sink: Tensor | None, backward: BackwardInputs) -> Gradients:
     """The gradients of softmax attention, holding one block of scores at a time.
 
-    With P_ij = exp(s_ij − lse_i), out = P v, P_sink = exp(sink − lse), dP = dout vᵀ and delta_i = Σ_j P_ij dP_ij:
+    With P_ij = exp(s_ij) / Σ_j exp(s_ij), out = P v, P_sink = exp(sink − lse), dP = dout vᵀ, delta_i = Σ_j P_ij dP_ij:
 
         dv = Pᵀ dout        ds = P ∘ (dP − delta + dlse)        dbias = ds
         dq = scale·ds k     dk = scale·dsᵀ q                    dsink = Σ P_sink (dlse − delta)
@@ -252,11 +252,9 @@ def block_gradients(call: AttentionInputs, sink: Tensor | None, backward: Backwa
         None if bias is None else torch.zeros_like(bias, dtype=dtype),
         None,
     )
-    # exp(−inf − 0) = 0: a fully masked row contributes nothing.
-    safe = torch.where(lse == NEG_INF, 0.0, lse)
     for block in blocks_of(call, rows_in_block(call)):
         if block.j0 < block.j1:
-            _add_block_gradients(call, block, total, safe, row_term, grad_out)
+            _add_block_gradients(call, block, total, sink, row_term, grad_out)
     return Gradients(
         total.query.to(call.query.dtype),
         total.key.to(call.query.dtype),
@@ -274,14 +272,14 @@ def sink_gradient(sink: Tensor, lse: Tensor, row_term: Tensor) -> Tensor:
 
 
 def _add_block_gradients(
-    call: AttentionInputs, block: Block, total: Gradients, lse: Tensor, row_term: Tensor, grad_out: Tensor
+    call: AttentionInputs, block: Block, total: Gradients, sink: Tensor | None, row_term: Tensor, grad_out: Tensor
 ) -> None:
     assert isinstance(call.similarity, Softmax)
     scale = call.similarity.scale_for(call.width)
     b0, b1, g0, g1, i0, i1, j0, j1 = block
     heads = slice(g0 * call.group, g1 * call.group)
     rows, keys = (slice(b0, b1), heads, slice(i0, i1)), (slice(b0, b1), slice(g0, g1), slice(j0, j1))
-    dtype, shape = lse.dtype, (b1 - b0, heads.stop - heads.start, i1 - i0, j1 - j0)
+    dtype, shape = row_term.dtype, (b1 - b0, heads.stop - heads.start, i1 - i0, j1 - j0)
     query = fold_group(call.query[rows].to(dtype), g1 - g0) * scale
     dout = fold_group(grad_out[rows].to(dtype), g1 - g0)
     key, value = call.key[keys].to(dtype), call.value[keys].to(dtype)
@@ -290,10 +288,17 @@ def _add_block_gradients(
     bias_place = _bias_slices(call, block)
     if call.bias is not None:
         scores += call.bias[bias_place]
-    weights = scores.sub_(lse[rows].unsqueeze(-1)).exp_()
     if call.mask is not None:
-        keep = call.mask.tile(call.extent, (i0, i1), (j0, j1), weights.device)
-        weights.masked_fill_(~slice_heads(keep, (b0, b1), (heads.start, heads.stop)), 0.0)
+        keep = call.mask.tile(call.extent, (i0, i1), (j0, j1), scores.device)
+        scores.masked_fill_(~slice_heads(keep, (b0, b1), (heads.start, heads.stop)), NEG_INF)
+    # Not exp(score − lse): that lse was summed from scores which round differently, and large scores differ by much.
+    top = scores.amax(-1, keepdim=True)
+    sink = sink if sink is None or sink.shape[0] == 1 else sink[heads]
+    top = top if sink is None else torch.maximum(top, sink)
+    weights = scores.sub_(torch.where(top == NEG_INF, 0.0, top)).exp_()
+    sums = weights.sum(-1, keepdim=True)
+    sums = sums if sink is None else sums + torch.exp(sink - top)
+    weights.div_(torch.where(sums == 0, 1.0, sums))
     weights = fold_group(weights, g1 - g0)
     total.value[keys].add_(weights.transpose(-1, -2) @ dout)
 

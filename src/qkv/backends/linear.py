@@ -38,7 +38,7 @@ from ..masks import Causal, Extent, Mask, Padding, Window
 from ..ops.kernels import IDENTITY, FeatureRule, linear_attention, linear_state_size
 from ..shapes import Bool, Float
 from ..similarity import FeatureMap, Polynomial
-from . import sdpa
+from . import blockwise, sdpa
 from . import work as priced
 from .base import NO_VALUE_WIDTH, NO_WEIGHTS, RUNS, TRACED, Backend, attended_pairs, native_kernel_reasons
 from .reference import Result
@@ -139,9 +139,8 @@ def run(call: AttentionInputs) -> Result:
     # An attended non-finite number makes the answer non-finite: checking the answer is cheaper than all three inputs.
     if ops.all_finite(result.out.detach()):
         return result
-    exact = sdpa.run_nonfinite(call, _run)
-    assert exact is not None
-    return exact
+    # Sums of large values may overflow before the division; weights that are divided first do not.
+    return sdpa.run_nonfinite(call, _run) or blockwise.run_blocks(call)
 
 
 def _run(call: AttentionInputs) -> Result:
@@ -352,7 +351,13 @@ def normalized(y: Tensor, normalize: bool) -> Tensor:
 def gradients(scan: Scan, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value, given that of the output."""
     by_query, by_sums = query_gradients(scan, grad)
-    return by_query, *key_value_gradients(scan, by_sums)
+    found = by_query, *key_value_gradients(scan, by_sums)
+    if grad.dtype is torch.float64 or ops.all_finite(*(part.detach() for part in found)):
+        return found
+    # The division by a subnormal sum overflows in float32, before a small feature makes it small again.
+    wide = scan._replace(query=scan.query.double(), key=scan.key.double(), value=scan.value.double())
+    by_query, by_key, by_value = gradients(wide, grad.double())
+    return by_query.to(grad.dtype), by_key.to(grad.dtype), by_value.to(grad.dtype)
 
 
 def query_gradients(scan: Scan, grad: Tensor, before: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:

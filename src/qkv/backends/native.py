@@ -9,13 +9,14 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from .. import ops
 from ..cost.price import Cost, product_flops
 from ..inputs import AttentionInputs, compute_dtype
 from ..masks import Causal, Padding, Window
 from ..similarity import Softmax
-from . import work
+from . import blockwise, work
 from .base import NO_VALUE_WIDTH, NO_WEIGHTS, RUNS, TRACED, Backend, attended_pairs
 from .reference import Result
 
@@ -101,7 +102,15 @@ def run(call: AttentionInputs) -> Result:
         bias=None if call.bias is None else call.bias.detach(),
         return_lse=call.return_lse,
     )
+    if not ops.all_finite(out if out.is_contiguous() else out.transpose(1, 2)):
+        out = _replace_nonfinite(call, out)
     return Result(out, None if lse is None else lse.to(compute_dtype(call.query.dtype)), None)
+
+
+def _replace_nonfinite(call: AttentionInputs, out: Tensor) -> Tensor:
+    """Rows with non-finite numbers as the equation says: a sum of large values may overflow before its division."""
+    affected = ~out.isfinite().all(-1, keepdim=True)
+    return torch.where(affected, blockwise.run_blocks(call._replace(return_lse=False)).out, out)
 
 
 NATIVE = Backend(

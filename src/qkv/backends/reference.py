@@ -13,6 +13,7 @@ in the differentiable product, and the contribution of those that are attended i
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -33,6 +34,9 @@ NAN = float("nan")
 
 # A matrix of scores up to this size, in bytes, stays in the CPU caches.
 CACHED_SCORE_BYTES = 1 << 22
+
+# Rows whose similarities have a smaller sum are computed in float64.
+TINY_SUM = 1e-30
 
 
 class Tile(NamedTuple):
@@ -59,7 +63,7 @@ class Tile(NamedTuple):
 
 def attend(call: AttentionInputs, tile: Tile) -> Result:
     """The answer for the tile's rows, in the compute dtype."""
-    dtype = compute_dtype(call.query.dtype)
+    dtype = compute_dtype(tile.query.dtype)
     tile = tile._replace(query=tile.query.to(dtype), key=tile.key.to(dtype), value=tile.value.to(dtype))
     if isinstance(call.similarity, Softmax):
         return _softmax(call, tile, call.similarity)
@@ -117,6 +121,11 @@ def _normalized_similarity(call: AttentionInputs, tile: Tile) -> Result:
     weights = sims
     if not (isinstance(call.similarity, FeatureMap) and not call.similarity.normalize):
         total = sims.sum(-1, keepdim=True)
+        if not call.traced and total.dtype is torch.float32 and _has_tiny(total):
+            # The derivative of the division overflows in float32, before that of the similarity makes it small again.
+            with suppress(RuntimeError):  # of a function with float32 parameters
+                wide = tile._replace(query=tile.query.double(), key=tile.key.double(), value=tile.value.double())
+                return attend(call, wide)
         # A sum of exactly 0 gives a row of zeros, whatever terms cancelled.
         weights = torch.where(total == 0, 0.0, sims / torch.where(total == 0, 1.0, total))
     if tile.keep is not None and not tile.finite:
@@ -130,6 +139,11 @@ def _normalized_similarity(call: AttentionInputs, tile: Tile) -> Result:
     if tile.keep is not None:
         out = out.masked_fill(~tile.keep.any(-1, keepdim=True), 0.0)
     return Result(out, None, weights)
+
+
+def _has_tiny(total: Tensor) -> bool:
+    size = total.detach().abs()
+    return bool(((size < TINY_SUM) & (size > 0)).any())
 
 
 def _zero_masked(tile: Tile) -> Tile:

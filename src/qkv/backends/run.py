@@ -56,7 +56,7 @@ def empty_result(call: AttentionInputs) -> Result:
     for tensor in (call.bias, call.sink):
         zero = zero if tensor is None else zero + tensor.flatten()[:0].sum().to(query.dtype)
     out = zero.expand(*query.shape[:3], call.width_v)
-    lse = torch.full_like(zero[..., 0], NEG_INF, dtype=compute_dtype(query.dtype)) if call.return_lse else None
+    lse = zero[..., 0].to(compute_dtype(query.dtype)) + NEG_INF if call.return_lse else None
     weights = zero.expand(*query.shape[:3], extent.len_k).clone() if call.return_weights else None
     return Result(out.clone(), lse, weights)
 

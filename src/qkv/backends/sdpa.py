@@ -98,7 +98,7 @@ def flash_reasons_against(call: AttentionInputs) -> tuple[str, ...]:
 
 
 def run_flash(call: AttentionInputs) -> Result | None:
-    """The answer for finite inputs; None if a score overflows, which `blockwise` then computes as the equation says."""
+    """The answer for finite inputs; None if a score or a sum overflows, which `blockwise` then computes."""
     similarity = call.similarity
     assert isinstance(similarity, Softmax)
     pieces = None if call.mask is None else cut_mask(call)
@@ -108,7 +108,7 @@ def run_flash(call: AttentionInputs) -> Result | None:
         causal = pieces is not None and pieces[0].causal
         query, key, value = aligned_layout(call.query), aligned_layout(call.key), aligned_layout(call.value)
         out, lse = _kernel(query, key, value, None, causal, similarity.scale_for(call.width))
-        return Result(out, lse, None) if ops.all_finite(lse.transpose(1, 2)) else None
+        return Result(out, lse, None) if _is_finite(out, lse) else None
     if isinstance(similarity.sink, Tensor) and not ops.all_finite(similarity.sink):
         return None
     pieces = cut_mask(call) if pieces is None else pieces
@@ -120,6 +120,11 @@ def run_flash(call: AttentionInputs) -> Result | None:
         return None
     out, lse = answer  # pyright: ignore[reportGeneralTypeIssues]
     return Result(out, lse, None)
+
+
+def _is_finite(out: Tensor, lse: Tensor) -> bool:
+    """Whether neither a score nor a sum of values overflowed."""
+    return ops.all_finite(lse.transpose(1, 2), out if out.is_contiguous() else out.transpose(1, 2))
 
 
 def _kernel(
@@ -146,7 +151,7 @@ def _merge(call: AttentionInputs, pieces: list[Piece]) -> tuple[Tensor, Tensor] 
             b, i, j = slice(piece.b0, piece.b1), slice(piece.i0, piece.i1), slice(piece.j0, piece.j1)
             additive = piece.additive(call)
             o, s = _kernel(query[b, :, i], key[b, :, j], value[b, :, j], additive, piece.causal, scale)
-            if not ops.all_finite(s.transpose(1, 2)):
+            if not _is_finite(o, s):
                 return None
             if additive is not None:
                 s = _mark_empty_rows(s, additive, piece.causal)
@@ -370,7 +375,7 @@ def run_nonfinite(call: AttentionInputs, run_finite: Callable[[AttentionInputs],
     """`run_finite` with every non-finite number replaced by 0; rows that attend to one are computed by `blockwise`.
 
     Non-finite numbers are usually masked, such as in padding. Rows that attend to none of them have the same bits as
-    without them. None if `run_finite` returns None.
+    without them. None if `run_finite` returns None, or overflows.
     """
     nonfinite_query = ~call.query.isfinite().all(-1)
     nonfinite_key = ~(call.key.isfinite().all(-1) & call.value.isfinite().all(-1))
@@ -382,7 +387,9 @@ def run_nonfinite(call: AttentionInputs, run_finite: Callable[[AttentionInputs],
             value=torch.where(call.value.isfinite(), call.value, 0.0),
         )
     )
-    if result is None or not affected.any():
+    if result is None or not ops.all_finite(result.out.detach()):
+        return None
+    if not affected.any():
         return result
     exact = blockwise.run_blocks(call)
     out = torch.where(affected.unsqueeze(-1), exact.out, result.out)
