@@ -37,7 +37,7 @@ _PAGE = (
     "pre{overflow-x:auto}code,pre{font-family:ui-monospace,monospace;font-size:.95em;overflow-wrap:anywhere}"
     f"aside{{border-left:.25rem solid {RULE};padding:.1rem 0 .1rem 1rem;margin:0 0 1.5rem}}"
     "aside .title{font-weight:bold}"
-    f"td:first-child>a{{white-space:nowrap}}.margin+h4{{border-top:1px solid {RULE};padding-top:.8rem}}"
+    f"@media(min-width:48rem){{td:first-child>a{{white-space:nowrap}}}}.margin+h4{{border-top:1px solid {RULE};padding-top:.8rem}}"
     ".margin{display:grid;grid-template-columns:minmax(0,1fr) 17rem;gap:0 1.5rem}.margin p{white-space:pre-line}"
     f".margin p,.margin ul,.margin ol{{margin:.3rem 0 .7rem}}.notes:not(:empty){{border-left:.2rem solid {RULE};"
     "padding-left:.7rem;font-size:.92em;align-self:end}"
