@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from ..backends.reference import Result
 from ..errors import Disagreement, OptionError, QkvError, complaint
 from .failure import CALLS
-from .transfer import AGREEMENT, Axis, Pending, all_to_all, read_axis, start_all_gather
+from .transfer import AGREEMENT, Axis, Pending, all_to_all, read_axis, start_all_to_all
 
 _HEADER = 5  # numbers at the start of every message
 _MAX_NUMBERS = 32  # numbers that a rank can add
@@ -58,8 +58,9 @@ def start_agreement(axis: Axis, arguments: dict[str, str] | Exception, numbers: 
     digest = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big")
     message = [_COUNTS[axis.key], int(failed), digest, len(text), len(numbers), *numbers]
     message += [0] * (_HEADER + _MAX_NUMBERS - len(message))
-    found = start_all_gather(axis, torch.tensor(message, dtype=torch.int64, device=axis.device), AGREEMENT)
-    return PendingAgreement(axis, arguments, text, *found)
+    own = torch.tensor(message, dtype=torch.int64, device=axis.device)
+    (received,), pending = start_all_to_all(axis, [[own] * axis.size], [[own.shape] * axis.size], AGREEMENT)
+    return PendingAgreement(axis, arguments, text, received, pending)
 
 
 def finish_agreement(started: PendingAgreement) -> list[tuple[int, ...]]:

@@ -154,7 +154,7 @@ def _append_and_attend(
     no_queries = step.extent.len_q == 0 or (step.counts is not None and not step.counts.any())
     if no_queries or not cache._slots(step.extent.len_k):
         return
-    if step.is_argmax or native_reasons_against(step):
+    if step.is_argmax or native_reasons_against(step, cache._local.format):
         _attend_torch(step, cache, partial)
     else:
         _attend_native(step, cache, partial)

@@ -4,7 +4,7 @@ compare them without sending them."""
 from __future__ import annotations
 
 import hashlib
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -16,7 +16,6 @@ from ..masks.joined import Joined
 from ..similarity import AnySimilarity
 
 _MAX_HASHED_BYTES = 1 << 24  # a larger tensor is hashed in part
-_PORTABLE_TYPES = (int, float, complex, str, bytes)  # types whose repr is the same in every process
 
 
 def mask_text(mask: Mask | None) -> str:
@@ -46,7 +45,12 @@ def value_text(thing: Any) -> str:
     if isinstance(thing, torch.nn.Module):
         return type(thing).__qualname__
     if isinstance(thing, FunctionType):
-        return f"{thing.__qualname__} #{_hash(_function_text(thing).encode())}"
+        code = thing.__code__
+        cells = [cell.cell_contents for cell in thing.__closure__ or ()]
+        kept = [
+            value_text(each) for each in (*code.co_consts, *(thing.__defaults__ or ()), *cells) if _is_portable(each)
+        ]
+        return f"{thing.__qualname__} #{_hash('|'.join([code.co_code.hex(), *code.co_names, *kept]).encode())}"
     if callable(thing):
         if hasattr(thing, "__qualname__"):
             return thing.__qualname__
@@ -59,22 +63,9 @@ def value_text(thing: Any) -> str:
     return repr(thing)
 
 
-def _function_text(function: FunctionType) -> str:
-    """The code of a function with its constants and the numbers, strings and tensors that it closes over."""
-    kept = [*(function.__defaults__ or ())]
-    for cell in function.__closure__ or ():
-        try:
-            kept.append(cell.cell_contents)
-        except ValueError:  # an unbound name
-            continue
-    texts = [value_text(each) for each in kept if isinstance(each, _PORTABLE_TYPES) or is_tensor(each)]
-    return "|".join([_code_text(function.__code__), *texts])
-
-
-def _code_text(code: CodeType) -> str:
-    portable = [each for each in code.co_consts if isinstance(each, (CodeType, *_PORTABLE_TYPES))]
-    constants = [_code_text(each) if isinstance(each, CodeType) else repr(each) for each in portable]
-    return "|".join([code.co_code.hex(), *code.co_names, *constants])
+def _is_portable(thing: Any) -> bool:
+    """Whether the text of a value is the same in every process."""
+    return isinstance(thing, (int, float, complex, str, bytes)) or is_tensor(thing)
 
 
 def _bytes(tensor: Tensor) -> bytes:

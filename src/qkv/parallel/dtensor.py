@@ -14,15 +14,14 @@ import torch
 from torch import Tensor
 
 from ..errors import DtypeError, OptionError, QkvError, ShapeError, complaint
-from ..functional import Answer
 from ..inputs import check_sink, check_tensors
 from ..masks import Extent, as_mask
 from ..similarity import Softmax, as_similarity
 from .consensus import agree
-from .inputs import Range, ShardedInputs, sink_of_heads
-from .transfer import Axis, read_axis
+from .inputs import LocalInputs, Range, ShardedInputs, sink_of_heads
+from .transfer import axis_index, read_axis
 
-_REPLICATED, _BATCH, _HEADS, _SEQUENCE = "replicated", "batch", "heads", "sequence"
+_REPLICATED, _BATCH, _HEADS, SEQUENCE = "replicated", "batch", "heads", "sequence"
 
 
 class Layout(NamedTuple):
@@ -42,69 +41,44 @@ class Layout(NamedTuple):
         """Whether this rank has only some of the heads or batch rows."""
         return self.batch != (0, self.extent.batch) or self.heads != (0, self.extent.heads)
 
-    def dim_of(self, role: str) -> int:
-        """The dimension of the scores that a role shards."""
-        return {_BATCH: 0, _HEADS: 1, _SEQUENCE: self.extent.dims - 2}[role]
-
-
-class LocalInputs(NamedTuple):
-    """The arguments of a call with plain tensors. layout: that of the DTensors; None if the tensors were plain."""
-
-    query: Any
-    key: Any
-    value: Any
-    similarity: Any
-    mask: Any
-    bias: Any
-    mesh: Any
-    axis: Any
-    layout: Layout | None = None
-
-    @property
-    def sequence_is_sharded(self) -> bool:
-        return self.layout is None or _SEQUENCE in self.layout.roles
-
     @property
     def arguments(self) -> dict[str, str]:
         """What must be equal on all ranks: the global shapes and placements."""
-        if self.layout is None:
-            return {}
-        return {name: f"{shape} as {self.layout.placements}" for name, shape in self.layout.shapes.items()}
+        return {name: f"{shape} as {self.placements}" for name, shape in self.shapes.items()}
 
     def check_lengths(self, sharded: ShardedInputs) -> None:
         """Check that the lengths of the shards add up to those of the DTensors."""
-        if self.layout is None:
-            return
         for name, shards in (("query", sharded.queries), ("key", sharded.keys), ("value", sharded.keys)):
-            length = self.layout.shapes[name][-2]
+            length = self.shapes[name][-2]
             if shards.total != length:
                 given = f"a DTensor of length {length} whose shards have {', '.join(map(str, shards.lengths))}"
                 hint = "give DTensor.from_local shape= and stride= where shards are uneven"
                 raise ShapeError(complaint(name, given, f"{shards.total}, the sum of the lengths", hint))
 
-    def wrap(self, answer: Answer) -> Answer:
-        """The answer as DTensors, if the inputs were DTensors."""
-        if self.layout is None:
-            return answer
-        if isinstance(answer, tuple):
-            return tuple(_wrap(tensor, self.layout) for tensor in answer)
-        return _wrap(answer, self.layout)
+    def wrap(self, local: Tensor) -> Tensor:
+        """A part of the answer as a DTensor."""
+        from torch.distributed.tensor import DTensor
+
+        dims = self.extent.dims
+        if dims == 3 and self.has_part:
+            local = local.squeeze(1)
+        shape = torch.Size((*self.shapes["query"][:-1], *local.shape[dims - 1 :]))
+        stride = tuple(math.prod(shape[index + 1 :]) for index in range(len(shape)))
+        return DTensor.from_local(local.contiguous(), self.mesh, self.placements, shape=shape, stride=stride)
 
 
-def unwrap_dtensors(
-    query: Any, key: Any, value: Any, similarity: Any, mask: Any, bias: Any, mesh: Any = None, axis: Any = None
-) -> LocalInputs:
+def unwrap_dtensors(given: LocalInputs) -> tuple[LocalInputs, Layout | None]:
     """The local shards of DTensors, with the part of the other arguments that belongs to them; plain tensors
-    unchanged."""
-    found = LocalInputs(query, key, value, similarity, mask, bias, mesh, axis)
-    if not any(map(_is_dtensor, (query, key, value, bias))):
-        return found
+    unchanged. And the layout of the DTensors."""
+    if not any(map(_is_dtensor, (given.query, given.key, given.value, given.bias))):
+        return given, None
     try:
-        return _unwrap(found)
+        return _unwrap(given)
     except (QkvError, RuntimeError, TypeError, ValueError) as error:
-        waiting = _waiting_axis((query, key, value), axis)
-        if waiting is not None:
-            agree(waiting, error)  # raises it
+        for tensor in filter(_is_dtensor, given[:3]):  # the ranks along which the sequence is sharded wait for this one
+            for index, placement in enumerate(tensor.placements):
+                if placement.is_shard(tensor.dim() - 2) or placement.is_shard(-2):
+                    agree(read_axis(tensor.device_mesh, index), error)  # raises it
         raise
 
 
@@ -114,7 +88,7 @@ def _is_dtensor(thing: Any) -> bool:
     return module is not None and isinstance(thing, module.DTensor)
 
 
-def _unwrap(given: LocalInputs) -> LocalInputs:
+def _unwrap(given: LocalInputs) -> tuple[LocalInputs, Layout]:
     inputs = {"query": given.query, "key": given.key, "value": given.value}
     plain = [name for name, tensor in inputs.items() if not _is_dtensor(tensor)]
     if plain:
@@ -125,19 +99,17 @@ def _unwrap(given: LocalInputs) -> LocalInputs:
     for name, tensor in (*inputs.items(), ("bias", given.bias)):
         if _is_dtensor(tensor) and tensor.device_mesh != own:
             raise OptionError(complaint(name, f"a DTensor on {tensor.device_mesh}", f"the query's mesh, {own}"))
+    if _is_dtensor(getattr(given.similarity, "sink", None)):
+        hint = "full_tensor() makes one"
+        raise DtypeError(complaint("sink", "a DTensor", "a plain tensor with the logits of all heads", hint))
     local = [_to_local(tensor) for tensor in inputs.values()]
     check_tensors(*local)
     layout = _read_layout(inputs, _requested_axis(own, given.mesh, given.axis))
-    for (name, whole), tensor in zip(inputs.items(), local, strict=True):
-        _check_chunks(name, tensor, whole, layout)
-    similarity, mask, bias = given.similarity, as_mask(given.mask), given.bias
-    if _is_dtensor(getattr(similarity, "sink", None)):
-        hint = "full_tensor() makes one"
-        raise DtypeError(complaint("sink", "a DTensor", "a plain tensor with the logits of all heads", hint))
-    if isinstance(bias, Tensor) and bias.dim() <= layout.extent.dims:  # others are refused with the other arguments
+    similarity, mask, bias, extent = given.similarity, as_mask(given.mask), given.bias, layout.extent
+    if isinstance(bias, Tensor) and bias.dim() <= extent.dims:  # others are refused with the other arguments
         bias = _local_bias(bias, layout)
     if layout.has_part:
-        extent, similarity = layout.extent, as_similarity(similarity)
+        similarity = as_similarity(similarity)
         if isinstance(similarity, Softmax) and isinstance(similarity.sink, Tensor):
             check_sink(similarity.sink, local[0], extent.heads)
         similarity = sink_of_heads(similarity, extent.heads, layout.heads)
@@ -148,22 +120,18 @@ def _unwrap(given: LocalInputs) -> LocalInputs:
         if extent.dims == 3:  # parts of masks have four dimensions
             local = [tensor.unsqueeze(1) for tensor in local]
             bias = bias.unsqueeze(1) if isinstance(bias, Tensor) and bias.dim() == 3 else bias
-    along = layout.roles.index(_SEQUENCE) if _SEQUENCE in layout.roles else None
-    return LocalInputs(local[0], local[1], local[2], similarity, mask, bias, own, along, layout)
+    along = layout.roles.index(SEQUENCE) if SEQUENCE in layout.roles else None
+    return LocalInputs(*local, similarity, mask, bias, own, along), layout
 
 
 def _requested_axis(own: Any, mesh: Any, axis: Any) -> int | None:
-    """The index of the requested axis in the mesh of the DTensors."""
-    names = own.mesh_dim_names or ()
-    if mesh is not None and mesh != own:
-        name = (getattr(mesh, "mesh_dim_names", None) or (None,))[0]
-        if getattr(mesh, "ndim", 0) != 1 or name not in names or own[name] != mesh or axis not in (None, name, 0):
-            raise OptionError(complaint("mesh", mesh, f"the mesh of the DTensors, {own}, or None"))
-        return names.index(name)
-    if axis is None:
-        return None
-    found = read_axis(own, axis).name
-    return names.index(found) if names else int(found)
+    """The index of the requested axis in the mesh of the DTensors, of which `mesh` may be a part."""
+    if mesh is None or mesh == own:
+        return None if axis is None else axis_index(own, axis)
+    for index, name in enumerate(own.mesh_dim_names or ()):
+        if own[name] == mesh and axis in (None, name, 0):
+            return index
+    raise OptionError(complaint("mesh", mesh, f"the mesh of the DTensors, {own}, or None"))
 
 
 def _read_layout(inputs: dict[str, Any], axis: int | None) -> Layout:
@@ -174,17 +142,14 @@ def _read_layout(inputs: dict[str, Any], axis: int | None) -> Layout:
         if _role(name, inputs[name], index) != roles[index]:
             given = f"{inputs[name].placements[index]!r} along {_axis_name(mesh, index)}"
             raise OptionError(complaint(name, given, f"{query.placements[index]!r}, as the query"))
-    along = [index for index, role in enumerate(roles) if role == _SEQUENCE]
+    along = [index for index, role in enumerate(roles) if role == SEQUENCE]
     if len(along) > 1:
         given = f"a sequence that is sharded along {' and '.join(_axis_name(mesh, index) for index in along)}"
         raise OptionError(complaint("query", given, "one axis of the mesh for the sequence"))
-    if axis is None and set(roles) == {_REPLICATED}:
+    if set(roles) == {_REPLICATED} or (axis is not None and roles[axis] == _REPLICATED):
+        given = "a replicated DTensor" if axis is None else f"{query.placements[axis]!r} along {_axis_name(mesh, axis)}"
         hint = "call qkv.attention with query.to_local(), key.to_local(), value.to_local()"
-        wanted = "Shard of the sequence, of heads or of the batch"
-        raise OptionError(complaint("query", "a replicated DTensor", wanted, hint))
-    if axis is not None and roles[axis] == _REPLICATED:
-        wanted = "Shard of the sequence or of heads along the axis of the call"
-        raise OptionError(complaint("query", f"{query.placements[axis]!r} along {_axis_name(mesh, axis)}", wanted))
+        raise OptionError(complaint("query", given, "Shard of the sequence, of heads or of the batch", hint))
     if axis is not None and along and along != [axis]:
         wanted = f"{_axis_name(mesh, along[0])}, along which the sequence is sharded"
         raise OptionError(complaint("axis", _axis_name(mesh, axis), wanted))
@@ -207,7 +172,7 @@ def _role(name: str, tensor: Any, index: int) -> str:
     placement, dims = tensor.placements[index], tensor.dim()
     if type(placement) is Replicate:
         return _REPLICATED
-    known = {dims - 2: _SEQUENCE} | ({0: _BATCH} if dims > 2 else {}) | ({1: _HEADS} if dims == 4 else {})
+    known = {dims - 2: SEQUENCE} | ({0: _BATCH} if dims > 2 else {}) | ({1: _HEADS} if dims == 4 else {})
     if type(placement) is Shard and placement.dim % dims in known:
         return known[placement.dim % dims]
     given = f"{placement!r} of {dims} dimensions along {_axis_name(tensor.device_mesh, index)}"
@@ -231,27 +196,18 @@ def _own_range(mesh: Any, roles: tuple[str, ...], role: str, size: int) -> Range
     return lo, hi
 
 
-def _check_chunks(name: str, local: Tensor, whole: Any, layout: Layout) -> None:
-    """Check that heads and batch are divided as by torch.chunk; only shards of the sequence may have any length."""
-    for role in {_BATCH, _HEADS} & {*layout.roles}:
-        index = layout.dim_of(role)
-        lo, hi = _own_range(layout.mesh, layout.roles, role, whole.shape[index])
-        if local.shape[index] != hi - lo:
-            given = f"a shard of {local.shape[index]} ({role}) of {whole.shape[index]}"
-            raise ShapeError(complaint(name, given, f"{hi - lo}, as torch.chunk divides them"))
-
-
 def _local_bias(bias: Any, layout: Layout) -> Tensor:
-    """The bias of this rank's heads and batch rows, its queries or all queries, and all keys."""
-    missing, cut = layout.extent.dims - bias.dim(), set[str]()
+    """The bias of this rank's heads and batch rows, and all queries and keys. A DTensor is gathered; where the query is
+    sharded, a rank's gradient of it is a partial sum."""
     if _is_dtensor(bias):
-        bias, cut = _local_dtensor_bias(bias, layout, missing)
-    for role, (lo, hi), size in (
-        (_BATCH, layout.batch, layout.extent.batch),
-        (_HEADS, layout.heads, layout.extent.heads),
-    ):
-        index = layout.dim_of(role) - missing
-        if role in cut or role not in layout.roles or index < 0 or bias.shape[index] == 1:
+        from torch.distributed.tensor import Partial, Replicate
+
+        bias = bias.full_tensor(grad_placements=[Replicate() if r == _REPLICATED else Partial() for r in layout.roles])
+    own = {_BATCH: (layout.batch, layout.extent.batch), _HEADS: (layout.heads, layout.extent.heads)}
+    for role in own.keys() & {*layout.roles}:
+        (lo, hi), size = own[role]
+        index = (role == _HEADS) - layout.extent.dims + bias.dim()
+        if index < 0 or bias.shape[index] == 1:
             continue
         if bias.shape[index] != size:
             given, wanted = f"shape {tuple(bias.shape)}", f"all {size} or 1 in dimension {index} ({role})"
@@ -260,50 +216,7 @@ def _local_bias(bias: Any, layout: Layout) -> Tensor:
     return bias
 
 
-def _local_dtensor_bias(bias: Any, layout: Layout, missing: int) -> tuple[Tensor, set[str]]:
-    """The local shard of a DTensor, and which roles are sharded in it. Where it is replicated and the query is not, a
-    rank's gradient is a partial sum."""
-    from torch.distributed.tensor import Partial, Replicate, Shard
-
-    cut, grads = set(), []
-    for index, (placement, role) in enumerate(zip(bias.placements, layout.roles, strict=True)):
-        if type(placement) is Replicate:
-            grads.append(placement if role == _REPLICATED else Partial())
-            continue
-        dim = None if role == _REPLICATED else layout.dim_of(role) - missing
-        sharded = type(placement) is Shard and placement.dim % bias.dim() == dim
-        if not sharded or bias.shape[dim] != layout.shapes["query"][layout.dim_of(role)]:
-            where = _axis_name(layout.mesh, index)
-            wanted = f"Replicate(), or Shard of the dimension that is sharded in the query along {where}"
-            raise OptionError(complaint("bias", f"{placement!r} of shape {tuple(bias.shape)} along {where}", wanted))
-        cut.add(role)
-        grads.append(placement)
-    return _to_local(bias, grads), cut
-
-
-def _to_local(tensor: Any, grad_placements: Any = None) -> Tensor:
-    local = tensor.to_local(grad_placements=grad_placements)
+def _to_local(tensor: Any) -> Tensor:
+    local = tensor.to_local()
     # An asynchronous tensor of a collective in progress; any operator waits for it.
     return local.clone() if hasattr(local, "trigger_wait") else local
-
-
-def _wrap(local: Tensor, layout: Layout) -> Tensor:
-    from torch.distributed.tensor import DTensor
-
-    dims = layout.extent.dims
-    if dims == 3 and layout.has_part:
-        local = local.squeeze(1)
-    shape = torch.Size((*layout.shapes["query"][:-1], *local.shape[dims - 1 :]))
-    stride = tuple(math.prod(shape[index + 1 :]) for index in range(len(shape)))
-    return DTensor.from_local(local.contiguous(), layout.mesh, layout.placements, shape=shape, stride=stride)
-
-
-def _waiting_axis(tensors: tuple[Any, ...], axis: Any) -> Axis | None:
-    """The axis along which other ranks wait for this one, as far as its own arguments show."""
-    for tensor in filter(_is_dtensor, tensors):
-        try:
-            along = [index for index in range(tensor.device_mesh.ndim) if _role("", tensor, index) == _SEQUENCE]
-            return read_axis(tensor.device_mesh, along[0] if len(along) == 1 else axis) if along else None
-        except (QkvError, RuntimeError):
-            continue
-    return None

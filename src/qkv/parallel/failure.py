@@ -79,7 +79,7 @@ def raising_peer_lost(axis: Axis) -> Iterator[None]:
         if isinstance(error, QkvError) or not any(word in str(error) for word in _GLOO_ERRORS):
             raise
         # All ranks wait for all others: each reports the next one, and the lost rank is the one without a report.
-        raise give_up(axis, axis.others, error) from error
+        raise give_up(axis, [axis.after(step) for step in range(1, axis.size)], error) from error
 
 
 def timeout_of(axis: Axis) -> timedelta | None:
@@ -134,10 +134,10 @@ def _close_connections(axis: Axis) -> None:
     sender closes its connection when it times out."""
     if axis.device.type != "cpu":
         return
-    for rank in axis.others:
+    for step in range(1, axis.size):
         buffer = torch.empty(1)
         with suppress(RuntimeError, dist.DistError):
-            work = dist.irecv(buffer, group=axis.group, tag=_UNUSED_TAG, group_src=rank)
+            work = dist.irecv(buffer, group=axis.group, tag=_UNUSED_TAG, group_src=axis.after(step))
             ABANDONED.append((work, buffer))
             assert work is not None
             work.wait(timedelta(milliseconds=1))

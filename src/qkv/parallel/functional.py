@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from ..backends.dispatch import describe
+from ..backends.reference import Result
 from ..errors import OptionError, complaint
 from ..functional import Answer, empty_result, restore_shape
 from ..functional import attention as local_attention
@@ -16,19 +16,9 @@ from ..functional import explain as explain_local
 from ..masks import Mask
 from ..similarity import AnySimilarity
 from .consensus import agree_before_backward, agreed_axis
-from .dtensor import LocalInputs, unwrap_dtensors
-from .inputs import ShardedInputs, read_sharded_inputs
-from .strategy import (
-    LOCAL,
-    Candidate,
-    SplitChoice,
-    check_backend,
-    choose,
-    link_of,
-    list_candidates,
-    select,
-    undivided_inputs,
-)
+from .dtensor import SEQUENCE, Layout, unwrap_dtensors
+from .inputs import LocalInputs, ShardedInputs, read_sharded_inputs
+from .strategy import LOCAL, Candidate, SplitChoice, choose, explain_split
 
 
 def attention(
@@ -92,31 +82,39 @@ def attention(
         PeerLost: if a rank is lost, or does not respond within the timeout of the process group.
         BackendRefused: if the backend or the strategy cannot run the call.
     """
-    local = unwrap_dtensors(query, key, value, similarity, mask, bias, mesh, axis)
-    if not local.sequence_is_sharded:
+    local, layout = unwrap_dtensors(LocalInputs(query, key, value, similarity, mask, bias, mesh, axis))
+    if layout is not None and SEQUENCE not in layout.roles:
         if split not in ("auto", "heads"):
             wanted = "'auto' or 'heads' for DTensors whose sequence is not sharded"
             raise OptionError(complaint("split", repr(split), wanted))
-        answer = local_attention(
-            local.query, local.key, local.value, similarity=local.similarity, mask=local.mask, bias=local.bias,
-            dropout=dropout, backend=backend, return_lse=return_lse, return_weights=return_weights,
-        )  # fmt: skip
-        return local.wrap(answer)
-    sharded = _read("attention", local, dropout, backend, split, return_lse, return_weights)
+        returns = {"return_lse": return_lse, "return_weights": return_weights}
+        answer = local_attention(**_whole_call(local), dropout=dropout, backend=backend, **returns)
+    else:
+        sharded = _read("attention", local, layout, dropout, backend, split, return_lse, return_weights)
+        answer = restore_shape(sharded.call, _run(sharded))
+    if layout is None:
+        return answer
+    return tuple(map(layout.wrap, answer)) if isinstance(answer, tuple) else layout.wrap(answer)
+
+
+def _run(sharded: ShardedInputs) -> Result:
     call, extent = sharded.call, sharded.extent
     if not (extent.len_k and extent.len_q and extent.heads and extent.batch):
-        empty = call._replace(extent=call.extent._replace(len_k=extent.len_k))
-        return local.wrap(restore_shape(call, empty_result(empty)))
+        return empty_result(call._replace(extent=call.extent._replace(len_k=extent.len_k)))
     with torch.autocast(call.query.device.type, enabled=False):
         result = choose(sharded).run(sharded)
-        result = agree_before_backward(sharded.axis, result) if sharded.needs_grad else result
-    return local.wrap(restore_shape(call, result))
+    return agree_before_backward(sharded.axis, result) if sharded.needs_grad else result
 
 
-def _read(call: str, local: LocalInputs, *options: Any) -> ShardedInputs:
-    axis = agreed_axis(local.mesh, local.axis)
-    sharded = read_sharded_inputs(axis, *local[:6], *options, {"call": call} | local.arguments)
-    local.check_lengths(sharded)
+def _whole_call(local: LocalInputs) -> dict[str, Any]:
+    return {name: getattr(local, name) for name in ("query", "key", "value", "similarity", "mask", "bias")}
+
+
+def _read(call: str, local: LocalInputs, layout: Layout | None, *options: Any) -> ShardedInputs:
+    axis, more = agreed_axis(local.mesh, local.axis), {} if layout is None else layout.arguments
+    sharded = read_sharded_inputs(axis, local, *options, {"call": call} | more)
+    if layout is not None:
+        layout.check_lengths(sharded)
     return sharded
 
 
@@ -149,15 +147,8 @@ def explain(
     Raises:
         The same errors as `attention`.
     """
-    local = unwrap_dtensors(query, key, value, similarity, mask, bias, mesh, axis)
-    if not local.sequence_is_sharded:
-        choice = explain_local(
-            local.query, local.key, local.value, similarity=local.similarity, mask=local.mask, bias=local.bias,
-            dropout=dropout, backend=backend,
-        )  # fmt: skip
+    local, layout = unwrap_dtensors(LocalInputs(query, key, value, similarity, mask, bias, mesh, axis))
+    if layout is not None and SEQUENCE not in layout.roles:
+        choice = explain_local(**_whole_call(local), dropout=dropout, backend=backend)
         return SplitChoice(LOCAL, split, (Candidate(LOCAL, (), seconds=choice.seconds),), choice.call, 1)
-    sharded = _read("explain", local, dropout, backend, split, return_lse, return_weights)
-    check_backend(sharded)
-    candidates, whole = list_candidates(sharded), describe(undivided_inputs(sharded))
-    chosen, axis_ = select(sharded, candidates), sharded.axis
-    return SplitChoice(chosen, sharded.split, candidates, whole, axis_.size, link_of(axis_))
+    return explain_split(_read("explain", local, layout, dropout, backend, split, return_lse, return_weights))

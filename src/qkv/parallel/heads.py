@@ -79,7 +79,7 @@ def run(sharded: ShardedInputs) -> Result:
         inputs.append(sharded_bias[0])
         layouts.append(sharded_bias[1])
         requires_grad.append(sharded.requires_grad[3])
-    query, key, value, *rest = _ToHeads.apply(sharded.axis, layouts, requires_grad, *inputs)  # pyright: ignore[reportGeneralTypeIssues]
+    query, key, value, *rest = _Exchange.apply(sharded.axis, layouts, False, requires_grad, *inputs)  # pyright: ignore[reportGeneralTypeIssues]
     if sharded_bias is not None:
         bias = rest[0]
     elif bias is not None and bias.shape[1] > 1:
@@ -93,7 +93,7 @@ def run(sharded: ShardedInputs) -> Result:
     # A backend may return a log-sum-exp that was not requested: it is not sent.
     requested = True, call.return_lse, call.return_weights
     result = [tensor for tensor, needed in zip(choose(whole).run(whole), requested, strict=True) if needed]
-    out, *back = _ToTokens.apply(sharded.axis, [of_queries] * len(result), *result)  # pyright: ignore[reportGeneralTypeIssues]
+    out, *back = _Exchange.apply(sharded.axis, [of_queries] * len(result), True, [True] * len(result), *result)  # pyright: ignore[reportGeneralTypeIssues]
     return Result(out, back[0] if call.return_lse else None, back[-1] if call.return_weights else None)
 
 
@@ -142,32 +142,22 @@ def _join_heads(heads: Heads, parts: list[Tensor]) -> Tensor:
     return total.to(dtype)
 
 
-class _ToHeads(torch.autograd.Function):
-    """requires_grad: of each tensor; gradients of the others are not sent."""
+class _Exchange(torch.autograd.Function):
+    """`to_heads` or `to_tokens`; each is the derivative of the other. requires_grad: of each tensor; gradients of the
+    others are not sent."""
 
     @staticmethod
-    def forward(ctx, axis: Axis, layouts: list[HeadShards], requires_grad: list[bool], *tensors: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.axis, ctx.layouts, ctx.needs_gradient = axis, layouts, requires_grad
-        found = to_heads(axis, layouts, list(tensors))
+    def forward(ctx, axis: Axis, layouts: list[HeadShards], back: bool, requires_grad: list[bool], *tensors: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.axis, ctx.layouts, ctx.back, ctx.wanted = axis, layouts, back, requires_grad
+        found = (to_tokens if back else to_heads)(axis, layouts, list(tensors))
         ctx.mark_non_differentiable(*(t for t, needed in zip(found, requires_grad, strict=True) if not needed))
         return tuple(found)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, *grads: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        wanted = [index for index, needed in enumerate(ctx.needs_gradient) if needed]
-        found = to_tokens(ctx.axis, [ctx.layouts[p] for p in wanted], [grads[p] for p in wanted])
+        wanted = [index for index, needed in enumerate(ctx.wanted) if needed]
+        run = to_heads if ctx.back else to_tokens
+        found = run(ctx.axis, [ctx.layouts[index] for index in wanted], [grads[index] for index in wanted])
         back = dict(zip(wanted, found, strict=True))
-        return None, None, None, *(back.get(index) for index in range(len(grads)))
-
-
-class _ToTokens(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, axis: Axis, layouts: list[HeadShards], *tensors: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.axis, ctx.layouts = axis, layouts
-        return tuple(to_tokens(axis, layouts, list(tensors)))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, *grads: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        return None, None, *to_heads(ctx.axis, ctx.layouts, list(grads))
+        return None, None, None, None, *(back.get(index) for index in range(len(grads)))

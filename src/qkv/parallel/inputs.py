@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -110,14 +110,22 @@ class ShardedInputs(NamedTuple):
         return self.needed_keys(rank, of) != (0, 0)
 
 
+class LocalInputs(NamedTuple):
+    """The arguments of a call that describe its tensors, with this rank's shards as plain tensors."""
+
+    query: Any
+    key: Any
+    value: Any
+    similarity: Any
+    mask: Any
+    bias: Any
+    mesh: Any
+    axis: Any
+
+
 def read_sharded_inputs(
     axis: Axis,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    similarity: AnySimilarity | None,
-    mask: Mask | None,
-    bias: Tensor | None,
+    local: LocalInputs,
     dropout: float,
     backend: str,
     split: str,
@@ -126,6 +134,7 @@ def read_sharded_inputs(
     more: dict[str, str],
 ) -> ShardedInputs:
     """Check this rank's arguments, compare them and `more` with the other ranks', and check the whole call."""
+    query, key, value, similarity, mask, bias, *_ = local
     with sharing_errors(axis):
         call = read_inputs(query, key, value, similarity, None, None, dropout, backend, return_lse, return_weights)
         _check_local_inputs(axis, call, split)

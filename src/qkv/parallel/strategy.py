@@ -131,24 +131,20 @@ def strategy_cost(sharded: ShardedInputs, split: str) -> Wire:
     """The communication and work of a strategy for equal shards, as `qkv plan` counts them; the same on every rank. Of
     the mask, its causality and the width of its band count."""
     call, extent = sharded.call, sharded.extent
-    tokens, rows = max(1, extent.len_k), (0, extent.len_q // 2, extent.len_q - 1) if extent.len_q else ()
+    rows = (0, extent.len_q // 2, extent.len_q - 1) if extent.len_q else ()
     bands = [sharded.attended_keys((row, row + 1)) for row in rows]
     causal = len(bands) > 0 and bands[0][1] < extent.len_k
     window = max([1, *(stop - first for first, stop in bands)])
     sums = isinstance(call.similarity, Polynomial | FeatureMap)
+    sizes = extent.batch, extent.heads, call.heads_kv, call.width, call.width_v, extent.len_k
     spread = Spread(
-        batch=max(1, extent.batch),
-        heads=max(1, extent.heads),
-        kv_heads=max(1, call.heads_kv),
-        width=max(1, call.width),
-        value_width=max(1, call.width_v),
-        tokens=tokens,
-        ranks=sharded.axis.size,
-        item=call.query.dtype.itemsize,
-        causal=causal,
-        window=window if causal and window < tokens else None,
-        learns=sharded.needs_grad,
-        features=max(1, feature_count(call.similarity, call.width)) if sums else None,
+        *(max(1, size) for size in sizes),
+        sharded.axis.size,
+        call.query.dtype.itemsize,
+        causal,
+        window if causal and window < extent.len_k else None,
+        sharded.needs_grad,
+        max(1, feature_count(call.similarity, call.width)) if sums else None,
     )
     return wire(split, spread)
 
@@ -255,30 +251,22 @@ class SplitChoice:
 
 def choose(sharded: ShardedInputs) -> Strategy:
     """The strategy that runs this call. It depends only on what all ranks agreed on, so all choose the same."""
-    check_backend(sharded)
-    if sharded.split != "auto":
-        reasons = {name: strategy.reasons_against(sharded) for name, strategy in STRATEGIES.items()}
-        return STRATEGIES[_check_requested(sharded.split, reasons)]
-    return STRATEGIES[select(sharded, list_candidates(sharded))]
+    return STRATEGIES[_select(sharded, _list_candidates(sharded))]
 
 
-def undivided_inputs(sharded: ShardedInputs) -> AttentionInputs:
+def explain_split(sharded: ShardedInputs) -> SplitChoice:
+    """The choice of `choose`, with all strategies."""
+    candidates, link = _list_candidates(sharded), link_of(sharded.axis)
+    chosen, whole = _select(sharded, candidates), describe(_undivided_inputs(sharded))
+    return SplitChoice(chosen, sharded.split, candidates, whole, sharded.axis.size, link)
+
+
+def _undivided_inputs(sharded: ShardedInputs) -> AttentionInputs:
     """The inputs that one process would have, except for the tensors, which are this rank's shards."""
     return sharded.call._replace(extent=sharded.extent, mask=sharded.mask, bias=sharded.bias)
 
 
-def check_backend(sharded: ShardedInputs) -> None:
-    """Refuse a backend that cannot run the whole call, so that all ranks refuse, those without tokens too."""
-    backend = sharded.call.backend
-    against = () if backend == "auto" else BACKENDS[backend].reasons_against(undivided_inputs(sharded))
-    if against:
-        listed = "".join(f"\n  - {reason}" for reason in against)
-        wanted = f"wanted a backend that can run {describe(undivided_inputs(sharded))}"
-        message = f"backend: got {backend!r}, {wanted}. Against it:{listed}"
-        raise BackendRefused(f"{message}\nHint: backend='auto' lets each rank choose.", against)
-
-
-def list_candidates(sharded: ShardedInputs) -> tuple[Candidate, ...]:
+def _list_candidates(sharded: ShardedInputs) -> tuple[Candidate, ...]:
     """All strategies, in the order of `STRATEGIES`."""
     link, found = link_of(sharded.axis), []
     for name, strategy in STRATEGIES.items():
@@ -288,11 +276,21 @@ def list_candidates(sharded: ShardedInputs) -> tuple[Candidate, ...]:
     return tuple(found)
 
 
-def select(sharded: ShardedInputs, candidates: tuple[Candidate, ...]) -> str:
-    """The name of the requested strategy, or of the one that the cost model chooses."""
+def _select(sharded: ShardedInputs, candidates: tuple[Candidate, ...]) -> str:
+    """The name of the requested strategy, or of the one that the cost model chooses. A backend that cannot run the
+    whole call is refused, so that all ranks refuse, those without tokens too."""
+    backend, whole = sharded.call.backend, _undivided_inputs(sharded)
+    against = () if backend == "auto" else BACKENDS[backend].reasons_against(whole)
+    if against:
+        wanted = f"a backend that can run {describe(whole)}"
+        raise _refusal("backend", backend, wanted, against, "backend='auto' lets each rank choose")
+    possible = [each for each in candidates if not each.reasons]
     if sharded.split != "auto":
-        return _check_requested(sharded.split, {each.split: each.reasons for each in candidates})
-    possible = [each for each in candidates if each.cost is not None]
+        (requested,) = (each for each in candidates if each.split == sharded.split)
+        if requested.reasons:
+            hint = f"split='auto' chooses among: {', '.join(each.split for each in possible)}"
+            raise _refusal("split", sharded.split, "a strategy that can run this call", requested.reasons, hint)
+        return sharded.split
     chosen = possible[0]
     for each in possible[1:]:
         if each.seconds < min(MAX_TIME_RATIO * chosen.seconds, chosen.seconds - MIN_SECONDS_SAVED):
@@ -300,10 +298,7 @@ def select(sharded: ShardedInputs, candidates: tuple[Candidate, ...]) -> str:
     return chosen.split
 
 
-def _check_requested(split: str, reasons: dict[str, tuple[str, ...]]) -> str:
-    if reasons[split]:
-        others = ", ".join(name for name, why in reasons.items() if not why)
-        listed = "".join(f"\n  - {reason}" for reason in reasons[split])
-        message = f"split: got {split!r}, wanted a strategy that can run this call. Against it:{listed}"
-        raise BackendRefused(f"{message}\nHint: split='auto' chooses among: {others}.", reasons[split])
-    return split
+def _refusal(argument: str, given: str, wanted: str, reasons: tuple[str, ...], hint: str) -> BackendRefused:
+    listed = "".join(f"\n  - {reason}" for reason in reasons)
+    message = f"{argument}: got {given!r}, wanted {wanted}. Against it:{listed}\nHint: {hint}."
+    return BackendRefused(message, reasons)

@@ -33,11 +33,6 @@ class Axis(NamedTuple):
         return (self.rank + steps) % self.size
 
     @property
-    def others(self) -> list[int]:
-        """The other ranks, the next one first."""
-        return [self.after(step) for step in range(1, self.size)]
-
-    @property
     def key(self) -> str:
         """The name of the process group, the same on all its ranks."""
         return getattr(self.group, "group_name", self.name)
@@ -50,7 +45,7 @@ def read_axis(mesh: DeviceMesh | None, axis: str | int | None) -> Axis:
     if not isinstance(mesh, DeviceMesh):
         hint = "torch.distributed.device_mesh.init_device_mesh('cpu', (ranks,), mesh_dim_names=('ranks',)) makes one"
         raise OptionTypeError(complaint("mesh", type(mesh).__name__, "a DeviceMesh", hint))
-    index = _axis_index(mesh, axis)
+    index = axis_index(mesh, axis)
     if mesh.get_coordinate() is None:
         given = f"a mesh of ranks {mesh.mesh.flatten().tolist()}, called on rank {dist.get_rank()}"
         raise OptionError(complaint("mesh", given, "a mesh that this rank is part of"))
@@ -64,7 +59,8 @@ def read_axis(mesh: DeviceMesh | None, axis: str | int | None) -> Axis:
     return Axis(group, dist.get_rank(group), mesh.size(index), device, names[index] if names else str(index))
 
 
-def _axis_index(mesh: DeviceMesh, axis: str | int | None) -> int:
+def axis_index(mesh: DeviceMesh, axis: str | int | None) -> int:
+    """The index of an axis that is given by its name or number."""
     names = mesh.mesh_dim_names or ()
     if isinstance(axis, bool) or not isinstance(axis, str | int | None):
         raise OptionTypeError(complaint("axis", repr(axis), "the name or the number of an axis of the mesh"))
@@ -151,18 +147,7 @@ def start(axis: Axis, sends: Sequence[Message], receives: Sequence[Message], tag
 
 def all_gather(axis: Axis, tensor: Tensor, tag: int = DATA) -> list[Tensor]:
     """The tensors of all ranks, in rank order; all have the same shape and dtype."""
-    found, pending = start_all_gather(axis, tensor, tag)
-    pending.wait()
-    return found
-
-
-def start_all_gather(axis: Axis, tensor: Tensor, tag: int = DATA) -> tuple[list[Tensor], Pending]:
-    """Start an all-gather; the tensors are complete after `wait`."""
-    tensor = tensor.contiguous()
-    found = [tensor if rank == axis.rank else torch.empty_like(tensor) for rank in range(axis.size)]
-    others = axis.others
-    sends = [Message(rank, tensor) for rank in others]
-    return found, start(axis, sends, [Message(rank, found[rank]) for rank in reversed(others)], tag)
+    return all_to_all(axis, [[tensor] * axis.size], [[tensor.shape] * axis.size], tag)[0]
 
 
 def all_to_all(
@@ -170,17 +155,25 @@ def all_to_all(
 ) -> list[list[Tensor]]:
     """Send outgoing[t][r] to rank r; return for each t what every rank sent, in rank order. shapes[t][r]: of what rank
     r sends; a rank's part for itself is not sent."""
+    found, pending = start_all_to_all(axis, outgoing, shapes, tag)
+    pending.wait()
+    return found
+
+
+def start_all_to_all(
+    axis: Axis, outgoing: Sequence[Sequence[Tensor]], shapes: Sequence[Sequence[Sequence[int]]], tag: int = DATA
+) -> tuple[list[list[Tensor]], Pending]:
+    """Start an `all_to_all`; the tensors are complete after `wait`."""
     found = [
-        [
-            part if rank == axis.rank else part.new_empty(shape)
-            for rank, (part, shape) in enumerate(zip(*each, strict=True))
-        ]
+        [part.new_empty(shape) for part, shape in zip(*each, strict=True)]
         for each in zip(outgoing, shapes, strict=True)
     ]
-    sends = [Message(rank, parts[rank].contiguous()) for rank in axis.others for parts in outgoing]
-    receives = [Message(rank, parts[rank]) for rank in reversed(axis.others) for parts in found]
-    start(axis, sends, receives, tag).wait()
-    return found
+    for received, parts in zip(found, outgoing, strict=True):
+        received[axis.rank] = parts[axis.rank]
+    others = [axis.after(step) for step in range(1, axis.size)]
+    sends = [Message(rank, parts[rank].contiguous()) for rank in others for parts in outgoing]
+    receives = [Message(rank, parts[rank]) for rank in reversed(others) for parts in found]
+    return found, start(axis, sends, receives, tag)
 
 
 DOUBLING_RANKS = 8  # from this number of ranks on, recursive doubling is faster than a message to each rank
