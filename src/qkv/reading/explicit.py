@@ -189,7 +189,7 @@ def _proof(section: Section) -> list[Found]:
 def _pieces(section: Section) -> list[Found]:
     """The pieces of an answer, each on a line that begins with its name: "Time: O(n)", "Space: O(1)"."""
     found: dict[str, Found | None] = {}
-    lines = _lines(section)
+    lines = _without_contrast(_lines(section))
     names = {name: phrases()["pieces"].get(name, re.escape(name)) for name in section.place.pieces}
     for unit in lines:
         tied = [re.search(rf"(?<![A-Za-z]){each}\s*[:=]", unit.text, re.IGNORECASE) for each in names.values()]

@@ -32,9 +32,13 @@ def judge_map(answer: Answer, text: str, context: Context) -> Outcome:
         return Outcome("unread", (formula,))
     vectors = [name for name, kind in answer.symbols.items() if kind.startswith("vector")][:2]
     width = next((name for name, kind in answer.symbols.items() if kind == "natural"), "")
-    listed = re.sub(r"^.*?=\s*(?=[(\[])", "", str(formula).strip())
+    listed = _listed(str(formula).strip(), vectors)
     products = [_product(each, vectors, width) for each in (answer.text, listed)]
-    if None in products or len(vectors) != 2:
+    running = re.search(
+        r"_\s*\{?\s*(?!" + (re.escape(width) or "$") + r"\b)[a-z](?![A-Za-z])", listed
+    )  # "x_i^2 for all i"
+    small = width and not any(PATTERNS["dots"].fullmatch(each.strip()) for each in split_outside(listed[1:-1], ","))
+    if None in products or len(vectors) != 2 or running or (small and "\\dots" in answer.text):
         return unread("unreadable", given=text.strip())
     size = SIZE if width else int(answer.symbols[vectors[0]].strip("vector[]"))
     symbols = dict.fromkeys(vectors, f"vector[{size}]")
@@ -44,9 +48,24 @@ def judge_map(answer: Answer, text: str, context: Context) -> Outcome:
     return right() if kind == "equal" else unread("unreadable", given=text.strip())
 
 
+def _listed(formula: str, vectors: list[str]) -> str:
+    """The features of an equation "phi(x) = [...]" as a list, by the name of the question's vector."""
+    text = re.sub(r"\\left(?![A-Za-z])|\\right(?![A-Za-z])|\\[,;!]|[$]", "", formula)
+    text = re.sub(r"\\sqrt\s*(\d)", r"\\sqrt{\1} ", text)  # \sqrt2x is the root of 2, times x
+    named = re.match(r"\s*(?:\\(?:var)?phi|[φϕ])\s*\(\s*([a-z])\s*\)\s*=\s*", text)
+    text = text[named.end() :] if named else re.sub(r"^.*?=\s*(?=[(\[\\])", "", text)
+    if column := re.fullmatch(r"\s*\\begin\{[bp]matrix\}(.*)\\end\{[bp]matrix\}(.*)", text, re.DOTALL):
+        rows = re.sub(r",?\s*\\\\\s*(?:\[[^\]]*\])?", ", ", column[1].strip()).replace(r"\vdots", r"\dots")
+        text = f"[{rows}]{column[2]}"
+    other = named[1] if named and vectors and named[1] not in vectors else ""
+    return re.sub(rf"(?<![A-Za-z\\]){other}(?=\s*_|[₀-₉])", vectors[0], text).strip() if other else text.strip()
+
+
 def judge_attention(answer: Answer, text: str, context: Context, judge: Judge) -> Outcome:
     """Attention with a feature map, of vectors as columns; right also where features, values or both are rows."""
-    text = _ROW.sub(r"\1", text)
+    text = re.sub(
+        r"V\s*_\s*(?:\{\s*i\s*\}|i)\s*(?:'|′|\^\s*(?:\{\s*\\prime\s*\}|\\prime))", "V'_i", _ROW.sub(r"\1", text)
+    )
     outcome = judge(answer, text, context)
     row = replace(answer, text=f"({answer.text})^T", value=None, also=())
     values = _VALUES.sub(_turned, text)
@@ -88,8 +107,9 @@ def written_out(features: list[str], name: str, width: str) -> list[str] | None:
             return None
         first = found.pop()
         count = len(dict.fromkeys(indices.findall(first)))
-        if count not in (1, 2) or not width:
-            return None
+        alike = [re.sub(r"\s+", "", indices.sub("#", each)) for each in (first, features[place + 1])]
+        if count not in (1, 2) or not width or alike[0] != alike[1]:
+            return None  # what is left out between two features of different kinds is not known
         found += [_at(first, indices, chosen) for chosen in combinations(range(1, SIZE + 1), count)]
         features[place + 1] = ""
     return [each for each in found if each]
