@@ -40,7 +40,7 @@ from .similarity import AnySimilarity, Argmax, Similarity, Softmax, as_similarit
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _DTYPE_SET = frozenset(DTYPES)
-BACKEND_NAMES = ("auto", "reference", "sdpa", "blockwise", "linear", "argmax", "native")
+BACKEND_NAMES = ["auto"]  # and the names that `qkv.backends.register` adds
 _BACKEND_HINT = "sdpa is torch's flash kernel, native is qkv's; leave it out to let qkv choose"
 _MAX_INT64 = 2**63 - 1
 ALIGNMENT = 64  # bytes; torch allocates tensors at multiples of it

@@ -40,10 +40,31 @@ def _float32_number(argument: str, given: object) -> float:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AnySimilarity:
-    """The base of the five kinds: a name, and a signature without the contents of tensors."""
+    """The base of all kinds: what backends ask of a similarity, and a signature without the contents of tensors.
+
+    A similarity that declares none of these properties has `of_blocks`, and is computed by `reference` and `blockwise`.
+
+    Attributes:
+        kind: its name.
+        has_lse: the weights are exp(score), so that a bias, a log-sum-exp, a sink and a softcap have a meaning.
+        is_product: it is φ(q)·φ(k) with the features that `qkv.features.feature_maps` gives, and has a linear state.
+        picks_one_key: there is no sum over the keys; all scores of a query have to be known before any of them counts.
+    """
 
     kind: ClassVar[str]
+    has_lse: ClassVar[bool] = False
+    is_product: ClassVar[bool] = False
+    picks_one_key: ClassVar[bool] = False
     signature: tuple[Any, ...] = field(init=False, repr=False)
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether the sum of values is divided by the sum of weights."""
+        return True
+
+    def of_blocks(self, query: Tensor, key: Tensor) -> Tensor:
+        """sim of each query with each key, (batch, heads, queries, keys); each pair is computed on its own."""
+        raise NotImplementedError
 
     def _sign(self, *parts: object) -> None:
         object.__setattr__(self, "signature", (self.kind, *parts))
@@ -75,6 +96,7 @@ class Softmax(AnySimilarity):
     """
 
     kind: ClassVar[str] = "softmax"
+    has_lse: ClassVar[bool] = True
     scale: float | None = None
     softcap: float | None = None
     sink: Tensor | float | None = None
@@ -109,6 +131,7 @@ class Argmax(AnySimilarity):
     """
 
     kind: ClassVar[str] = "argmax"
+    picks_one_key: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._sign()
@@ -129,6 +152,7 @@ class Polynomial(AnySimilarity):
     """
 
     kind: ClassVar[str] = "polynomial"
+    is_product: ClassVar[bool] = True
     degree: int = 2
     offset: float = 1.0
 
@@ -156,6 +180,7 @@ class FeatureMap(AnySimilarity):
     """
 
     kind: ClassVar[str] = "feature_map"
+    is_product: ClassVar[bool] = True
     map: Callable[[Tensor], Tensor]
     normalize: bool = True
 
@@ -168,6 +193,10 @@ class FeatureMap(AnySimilarity):
             raise OptionTypeError(complaint("normalize", repr(self.normalize), "True or False"))
         # An id may be reused after the map is freed; what is cached under it decides speed only, never the answer.
         self._sign(self.normalize, id(self.map))
+
+    @property
+    def normalizes(self) -> bool:
+        return self.normalize
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -187,6 +216,9 @@ class Similarity(AnySimilarity):
         if not callable(self.function):
             raise OptionTypeError(complaint("function", repr(self.function), "a callable of a query and a key block"))
         self._sign()
+
+    def of_blocks(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.function(query, key)
 
 
 DEFAULT_SOFTMAX = Softmax()

@@ -1,10 +1,12 @@
 """The backends: each computes attention by another algorithm, and all give the same answer.
 
-A backend declares why it cannot run a call (`reasons_against`) and what the call costs; `dispatch` picks one.
+A backend declares what it lacks, from which the reasons against a call are written, and what a call costs; `dispatch`
+picks one. `register` adds another.
 """
 
 from __future__ import annotations
 
+from ..inputs import BACKEND_NAMES
 from .argmax import ARGMAX
 from .base import Backend
 from .blockwise import BLOCKWISE
@@ -13,8 +15,21 @@ from .native import NATIVE
 from .reference import REFERENCE
 from .sdpa import SDPA
 
-BACKENDS: dict[str, Backend] = {
-    backend.name: backend for backend in (REFERENCE, SDPA, BLOCKWISE, LINEAR, ARGMAX, NATIVE)
-}
+BACKENDS: dict[str, Backend] = {}
 
-__all__ = ["BACKENDS", "Backend"]
+
+def register(backend: Backend) -> None:
+    """Make a backend known: `backend=` takes its name, `auto` considers it, `explain` lists it.
+
+    Args:
+        backend: a new one, or one that replaces another of the same name.
+    """
+    if backend.name not in BACKENDS:
+        BACKEND_NAMES.append(backend.name)
+    BACKENDS[backend.name] = backend
+
+
+for _backend in (REFERENCE, SDPA, BLOCKWISE, LINEAR, ARGMAX, NATIVE):
+    register(_backend)
+
+__all__ = ["BACKENDS", "Backend", "register"]

@@ -17,9 +17,8 @@ from ..cost.price import Cost, product_flops
 from ..inputs import AttentionInputs, compact, compute_dtype, fold_group
 from ..masks import Band
 from ..shapes import Bool, Float, Int
-from ..similarity import Argmax
 from . import work
-from .base import NEG_INF, NO_WEIGHTS, RUNS, TRACED, Backend, attended_pairs, native_kernel_reasons
+from .base import NEG_INF, RUNS, Backend, attended_pairs, native_kernel_reasons
 from .reference import Result, dot_products, gather_best
 
 BLOCK_SCORES = 1 << 20  # scores in a block of the torch path
@@ -38,17 +37,6 @@ class BestKeys(NamedTuple):
     def code(self) -> Int[Tensor, "b h r"]:
         """One integer for each query: the index, `NO_KEY` or `NAN_SCORE`."""
         return torch.where(self.has_nan, NAN_SCORE, torch.where(self.empty, NO_KEY, self.key_index))
-
-
-def reasons_against(call: AttentionInputs) -> tuple[str, ...]:
-    reasons = []
-    if not isinstance(call.similarity, Argmax):
-        reasons.append(f"only Argmax() has a single best key, not {type(call.similarity).__name__}")
-    if call.return_weights:
-        reasons.append(NO_WEIGHTS)
-    if call.traced:
-        reasons.append(TRACED)
-    return tuple(reasons)
 
 
 def cost(call: AttentionInputs) -> Cost:
@@ -210,7 +198,7 @@ ARGMAX = Backend(
     summary="the best key of each query, then its value",
     bound={torch.float64: 0.0, torch.float32: 0.0, torch.bfloat16: 0.0, torch.float16: 0.0},
     same_bits_across=("runs", "threads", "batch", "layouts"),
-    reasons_against=reasons_against,
     cost=cost,
     run=run,
+    lacks=("similarities of several keys", "weights", "tracing"),
 )

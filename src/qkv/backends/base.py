@@ -39,10 +39,51 @@ def counts_exactly() -> bool:
 
 NEG_INF = float("-inf")
 
-# Reasons that several backends share.
 NO_WEIGHTS = "return_weights asks for the len_q x len_k matrix of weights, which this backend never forms"
-TRACED = "under torch.compile, torch.export, torch.func and forward-mode AD the contents of tensors are not known"
-NO_VALUE_WIDTH = "values have width 0"
+
+
+class Demand(NamedTuple):
+    """Something that some calls ask of a backend.
+
+    Args:
+        asked: Whether a call asks for it; reads sizes, dtypes and options only.
+        reason: Why a backend that lacks it cannot run the call. {engine} is what computes, {kind} the class of the
+            similarity, {device} the type of the device.
+    """
+
+    asked: Callable[[AttentionInputs], bool]
+    reason: str
+
+
+# All that a backend may lack; `Backend.lacks` has names of this table.
+DEMANDS = {
+    "similarities other than softmax": Demand(
+        lambda call: not call.similarity.has_lse, "{engine} computes Softmax, not {kind}"
+    ),
+    "similarities without features": Demand(
+        lambda call: not call.similarity.is_product,
+        "{kind} is no product of features: the sum over the keys cannot move inside",
+    ),
+    "similarities of several keys": Demand(
+        lambda call: not call.similarity.picks_one_key, "only Argmax() has a single best key, not {kind}"
+    ),
+    "similarities of one key": Demand(
+        lambda call: call.similarity.picks_one_key,
+        "{kind} has no sum over the keys; backend='argmax' keeps the best key instead",
+    ),
+    "tracing": Demand(
+        lambda call: call.traced,
+        "under torch.compile, torch.export, torch.func and forward-mode AD the contents of tensors are not known",
+    ),
+    "weights": Demand(lambda call: call.return_weights, NO_WEIGHTS),
+    "softcap": Demand(lambda call: getattr(call.similarity, "softcap", None) is not None, "{engine} has no softcap"),
+    "dropout": Demand(lambda call: call.dropout > 0, "{engine} has no dropout"),
+    "gradients": Demand(lambda call: call.needs_grad, "{engine} has no derivative; call it under torch.no_grad()"),
+    "other devices": Demand(lambda call: not call.query.is_cpu, "{engine} runs on the CPU, not on {device}"),
+    "float64": Demand(lambda call: call.query.dtype is torch.float64, "{engine} computes in float32"),
+    "empty queries": Demand(lambda call: call.width == 0, "queries and keys have width 0"),
+    "empty values": Demand(lambda call: call.width_v == 0, "values have width 0"),
+}
 
 # How often each engine of a backend has run. Tests read it to see that the intended path was taken.
 RUNS: Counter[str] = Counter()
@@ -67,28 +108,40 @@ class Backend:
             rounding of the answer itself.
         same_bits_across: What may change while the same inputs still give the same bits: "runs", "threads", "batch"
             (the other rows of the batch), "layouts".
-        reasons_against: Why a call cannot run here; empty if it can. Reads sizes, dtypes and options only.
         cost: What the call costs here.
         run: Computes the call.
+        lacks: Names of `DEMANDS` that it does not serve.
+        engine: What computes, for the reasons.
+        more_reasons: Further reasons against a call. Reads sizes, dtypes and options only.
     """
 
     name: str
     summary: str
     bound: Mapping[torch.dtype, float]
     same_bits_across: tuple[str, ...]
-    reasons_against: Callable[[AttentionInputs], tuple[str, ...]]
     cost: Callable[[AttentionInputs], Cost]
     run: Callable[[AttentionInputs], Result]
+    lacks: tuple[str, ...] = ()
+    engine: str = "this backend"
+    more_reasons: Callable[[AttentionInputs], tuple[str, ...]] = lambda call: ()
+
+    def reasons_against(self, call: AttentionInputs) -> tuple[str, ...]:
+        """Why a call cannot run here; empty if it can."""
+        return (*reasons_for(call, self.lacks, self.engine), *self.more_reasons(call))
+
+
+def reasons_for(call: AttentionInputs, lacks: tuple[str, ...], engine: str) -> tuple[str, ...]:
+    """The reasons against a call of an engine that lacks these demands."""
+    kind, device = type(call.similarity).__name__, call.query.device.type
+    found = [DEMANDS[name].reason for name in lacks if DEMANDS[name].asked(call)]
+    return tuple(reason.format(engine=engine, kind=kind, device=device) for reason in found)
 
 
 def native_kernel_reasons(call: AttentionInputs) -> tuple[str, ...]:
     """Why no native kernel can run the call: the library, the device or the dtype."""
-    reasons = list(ops.reasons())
-    if call.query.device.type != "cpu":
-        reasons.append(f"the kernel runs on the CPU, not on {call.query.device.type}")
-    if call.query.dtype is torch.float64:
-        reasons.append("the kernel computes in float32")
-    return tuple(reasons)
+    if not ops.reasons() and call.query.is_cpu and call.query.dtype is not torch.float64:
+        return ()
+    return (*ops.reasons(), *reasons_for(call, ("other devices", "float64"), "the kernel"))
 
 
 def attended_pairs(call: AttentionInputs) -> int:

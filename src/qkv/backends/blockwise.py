@@ -20,26 +20,13 @@ from ..cost.price import Cost, product_flops
 from ..inputs import AttentionInputs, compact, compute_dtype, fold_group, unfold_group
 from ..masks import Band, Extent
 from ..shapes import Float
-from ..similarity import Argmax, Softmax
+from ..similarity import Softmax
 from . import work
-from .base import NO_VALUE_WIDTH, NO_WEIGHTS, RUNS, TRACED, Backend, attended_pairs
+from .base import RUNS, Backend, attended_pairs
 from .reference import NEG_INF, Result, Tile, attend
 
 # Scores in a block: as many as stay in the caches of two cores, by measurement (docs/log.md).
 BLOCK_SCORES = 1 << 20
-
-
-def reasons_against(call: AttentionInputs) -> tuple[str, ...]:
-    reasons = []
-    if isinstance(call.similarity, Argmax):
-        reasons.append("Argmax has no sum over the keys; backend='argmax' keeps the best key instead")
-    if call.return_weights:
-        reasons.append(NO_WEIGHTS)
-    if call.traced:
-        reasons.append(TRACED)
-    if call.width_v == 0:
-        reasons.append(NO_VALUE_WIDTH)
-    return tuple(reasons)
 
 
 def cost(call: AttentionInputs) -> Cost:
@@ -61,9 +48,9 @@ BLOCKWISE = Backend(
     summary="the equation on blocks of query rows, without the whole matrix of scores",
     bound={torch.float64: 32.0, torch.float32: 48.0, torch.bfloat16: 3.0, torch.float16: 3.0},
     same_bits_across=("runs at the same number of threads", "layouts"),
-    reasons_against=reasons_against,
     cost=cost,
     run=run,
+    lacks=("similarities of one key", "weights", "tracing", "empty values"),
 )
 
 

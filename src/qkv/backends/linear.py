@@ -37,10 +37,9 @@ from ..inputs import AttentionInputs, compact, compute_dtype, fold_group, unfold
 from ..masks import Causal, Extent, Mask, Padding, Window
 from ..ops.kernels import IDENTITY, FeatureRule, linear_attention, linear_state_size
 from ..shapes import Bool, Float
-from ..similarity import FeatureMap, Polynomial
 from . import blockwise, sdpa
 from . import work as priced
-from .base import NO_VALUE_WIDTH, NO_WEIGHTS, RUNS, TRACED, Backend, attended_pairs, native_kernel_reasons
+from .base import RUNS, Backend, attended_pairs, native_kernel_reasons
 from .reference import Result
 
 CHUNK_NUMBERS = 1 << 20  # the most numbers (tokens × heads × features) in a chunk of the torch engine
@@ -48,28 +47,17 @@ MAX_CHUNK_TOKENS = 128
 PIECE_NUMBERS = 1 << 19  # numbers (tokens × heads × features) that torch computes at a time for the native kernel
 
 
-def reasons_against(call: AttentionInputs) -> tuple[str, ...]:
-    similarity = call.similarity
-    if not isinstance(similarity, Polynomial | FeatureMap):
-        return (f"{type(similarity).__name__} is no product of features: the sum over the keys cannot move inside",)
-    if call.traced:
-        return (TRACED,)
-    reasons = [reason for part in _parts(call) if (reason := _mask_reason(part))]
-    if call.return_weights:
-        reasons.append(NO_WEIGHTS)
-    if call.dropout:
-        reasons.append("dropout applies to single weights, which this backend never forms")
-    if call.width_v == 0:
-        reasons.append(NO_VALUE_WIDTH)
-    if call.width == 0:
-        reasons.append("queries and keys have width 0")
-    if not reasons:
-        count = feature_count(similarity, call.width)
-        if count > MAX_FEATURES:
-            reasons.append(
-                f"a state of {count} features costs more than the scores; at most {MAX_FEATURES} are supported"
-            )
-    return tuple(reasons)
+def more_reasons(call: AttentionInputs) -> tuple[str, ...]:
+    """Masks that differ by query, and too many features."""
+    if not call.similarity.is_product or call.traced:
+        return ()
+    reasons = tuple(reason for part in _parts(call) if (reason := _mask_reason(part)))
+    if reasons or not call.width:
+        return reasons
+    count = feature_count(call.similarity, call.width)
+    if count <= MAX_FEATURES:
+        return ()
+    return (f"a state of {count} features costs more than the scores; at most {MAX_FEATURES} are supported",)
 
 
 def _parts(call: AttentionInputs) -> tuple[Mask, ...]:
@@ -564,7 +552,8 @@ LINEAR = Backend(
     summary="one sum over the keys for all queries, by a feature map",
     bound={torch.float64: 64.0, torch.float32: 64.0, torch.bfloat16: 1.0, torch.float16: 1.0},
     same_bits_across=("runs at the same number of threads", "layouts"),
-    reasons_against=reasons_against,
     cost=cost,
     run=run,
+    lacks=("similarities without features", "tracing", "weights", "dropout", "empty values", "empty queries"),
+    more_reasons=more_reasons,
 )

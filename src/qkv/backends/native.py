@@ -17,7 +17,7 @@ from ..inputs import AttentionInputs, compute_dtype
 from ..masks import Causal, Padding, Window
 from ..similarity import Softmax
 from . import blockwise, work
-from .base import NO_VALUE_WIDTH, NO_WEIGHTS, RUNS, TRACED, Backend, attended_pairs
+from .base import RUNS, Backend, attended_pairs
 from .reference import Result
 
 # The most cells of a mask that is passed as a tensor; larger ones are left to the backends that work in blocks.
@@ -27,29 +27,11 @@ TIME_RELATIVE_TO_FLASH = 1.12  # time for the same work without a mask, relative
 _TILE_ROWS = 48  # query rows that the kernel processes together
 
 
-def reasons_against(call: AttentionInputs) -> tuple[str, ...]:
-    if call.traced:
-        return (TRACED,)
-    reasons = list(ops.reasons())
-    if not isinstance(call.similarity, Softmax):
-        reasons.append(f"the kernel computes Softmax, not {type(call.similarity).__name__}")
-    if call.return_weights:
-        reasons.append(NO_WEIGHTS)
-    if call.dropout:
-        reasons.append("the kernel has no dropout")
-    if call.needs_grad:
-        reasons.append("the kernel has no derivative; call it under torch.no_grad()")
-    if call.query.device.type != "cpu":
-        reasons.append(f"the kernel runs on the CPU, not on {call.query.device.type}")
-    if call.query.dtype is torch.float64:
-        reasons.append("the kernel computes in float32")
-    if call.width_v == 0:
-        reasons.append(NO_VALUE_WIDTH)
-    if call.extent.cells > MAX_MASK_CELLS and not _keys_are_contiguous(call):
-        reasons.append(
-            f"a mask that is not a contiguous range of keys may have at most {MAX_MASK_CELLS} (query, key) pairs"
-        )
-    return tuple(reasons)
+def more_reasons(call: AttentionInputs) -> tuple[str, ...]:
+    if call.traced or call.extent.cells <= MAX_MASK_CELLS or _keys_are_contiguous(call):
+        return ops.reasons()
+    limit = f"a mask that is not a contiguous range of keys may have at most {MAX_MASK_CELLS} (query, key) pairs"
+    return (*ops.reasons(), limit)
 
 
 def _keys_are_contiguous(call: AttentionInputs) -> bool:
@@ -118,7 +100,18 @@ NATIVE = Backend(
     summary="qkv's native softmax kernel, each key and value read once",
     bound={torch.float32: 32.0, torch.bfloat16: 1.0, torch.float16: 1.0},
     same_bits_across=("runs", "threads", "batch", "layouts"),
-    reasons_against=reasons_against,
     cost=cost,
     run=run,
+    lacks=(
+        "tracing",
+        "similarities other than softmax",
+        "weights",
+        "dropout",
+        "gradients",
+        "other devices",
+        "float64",
+        "empty values",
+    ),
+    engine="the kernel",
+    more_reasons=more_reasons,
 )

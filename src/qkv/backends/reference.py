@@ -26,7 +26,7 @@ from ..errors import DtypeError, ShapeError, complaint
 from ..features import apply_feature_map
 from ..inputs import AttentionInputs, compact, compute_dtype, fold_group, is_traced, unfold_group
 from ..shapes import Bool, Float, Int
-from ..similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
+from ..similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
 from . import work
 from .base import NEG_INF, Backend, Result, attended_pairs
 
@@ -119,7 +119,7 @@ def _normalized_similarity(call: AttentionInputs, tile: Tile) -> Result:
     if tile.keep is not None:
         sims = sims.masked_fill(~tile.keep, 0.0)
     weights = sims
-    if not (isinstance(call.similarity, FeatureMap) and not call.similarity.normalize):
+    if call.similarity.normalizes:
         total = sims.sum(-1, keepdim=True)
         if not call.traced and total.dtype is torch.float32 and _has_tiny(total):
             # The derivative of the division overflows in float32, before that of the similarity makes it small again.
@@ -224,7 +224,6 @@ def _similarity_function(call: AttentionInputs, keep: Tensor | None) -> Callable
     if isinstance(similarity, FeatureMap):
         # Map before expanding: elementwise functions differ in the last bit between expanded and contiguous tensors.
         return lambda query, key: dot_products(apply_feature_map(similarity, query), apply_feature_map(similarity, key))
-    assert isinstance(similarity, Similarity)
     return partial(_custom_similarity, similarity)
 
 
@@ -237,11 +236,11 @@ def _polynomial(
     return (scores + similarity.offset) ** similarity.degree
 
 
-def _custom_similarity(similarity: Similarity, query: Tensor, key: Tensor) -> Tensor:
+def _custom_similarity(similarity: AnySimilarity, query: Tensor, key: Tensor) -> Tensor:
     batch, heads_kv, columns, width = key.shape
     group = query.shape[1] // heads_kv
     matched = key.unsqueeze(2).expand(batch, heads_kv, group, columns, width).flatten(1, 2)
-    sims = similarity.function(query.contiguous(), matched.contiguous())
+    sims = similarity.of_blocks(query.contiguous(), matched.contiguous())
     expected = (*query.shape[:3], columns)
     if not isinstance(sims, Tensor) or sims.shape != expected:
         given = f"shape {tuple(sims.shape)}" if isinstance(sims, Tensor) else type(sims).__name__
@@ -334,10 +333,6 @@ def _apply_dropout(call: AttentionInputs, weights: Tensor) -> Tensor:
     return torch.nn.functional.dropout(weights, call.dropout) if call.dropout else weights
 
 
-def reasons_against(call: AttentionInputs) -> tuple[str, ...]:
-    return ()
-
-
 def cost(call: AttentionInputs) -> Cost:
     batch, heads, len_q, len_k = call.extent.batch, call.extent.heads, call.extent.len_q, call.extent.len_k
     pairs = batch * heads * len_q * len_k
@@ -377,7 +372,6 @@ REFERENCE = Backend(
     summary="the equation, with all scores at once",
     bound={torch.float64: 16.0, torch.float32: 16.0, torch.bfloat16: 1.0, torch.float16: 1.0},
     same_bits_across=("runs at the same number of threads", "layouts"),
-    reasons_against=reasons_against,
     cost=cost,
     run=run,
 )

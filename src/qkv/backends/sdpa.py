@@ -23,7 +23,7 @@ from ..masks import Extent
 from ..shapes import Bool
 from ..similarity import Softmax
 from . import blockwise, work
-from .base import RUNS, Backend, attended_pairs
+from .base import RUNS, Backend, attended_pairs, reasons_for
 from .blockwise import BackwardInputs, block_gradients, sink_gradient
 from .pieces import Piece, cut_mask
 from .reference import NEG_INF, Result, Tile, attend
@@ -31,10 +31,6 @@ from .reference import NEG_INF, Result, Tile, attend
 _FLASH_KEYS = 512  # keys in a block of torch's kernel
 _flash_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-
-
-def reasons_against(call: AttentionInputs) -> tuple[str, ...]:
-    return (*blockwise.reasons_against(call), *flash_reasons_against(call))
 
 
 def cost(call: AttentionInputs) -> Cost:
@@ -68,33 +64,25 @@ def run(call: AttentionInputs) -> Result:
     return result
 
 
+# What torch's kernel lacks; the pieces of a mask are cut from its contents.
+FLASH = "PyTorch's flash kernel"
+FLASH_LACKS = ("similarities other than softmax", "softcap", "dropout", "other devices")
 SDPA = Backend(
     name="sdpa",
     summary="PyTorch's flash kernel on pieces of the mask, no matrix of scores",
     # The kernel's exp is accurate to 20 ulp, and weights are rounded to half precision before the second product.
     bound={torch.float64: 32.0, torch.float32: 48.0, torch.bfloat16: 3.0, torch.float16: 3.0},
     same_bits_across=("runs at the same number of threads", "layouts"),
-    reasons_against=reasons_against,
     cost=cost,
     run=run,
+    lacks=(*FLASH_LACKS, "weights", "tracing", "empty values"),
+    engine=FLASH,
 )
 
 
 def flash_reasons_against(call: AttentionInputs) -> tuple[str, ...]:
     """Why torch's flash kernel cannot run the call: the similarity, dropout or the device."""
-    similarity = call.similarity
-    if not isinstance(similarity, Softmax):
-        return (f"PyTorch's flash kernel computes Softmax, not {type(similarity).__name__}",)
-    if similarity.softcap is None and not call.dropout and call.query.is_cpu:
-        return ()
-    reasons = []
-    if similarity.softcap is not None:
-        reasons.append("PyTorch's flash kernel has no softcap")
-    if call.dropout:
-        reasons.append("PyTorch's flash kernel has no dropout on the CPU")
-    if not call.query.is_cpu:
-        reasons.append(f"this flash kernel runs on the CPU, not on {call.query.device.type}")
-    return tuple(reasons)
+    return reasons_for(call, FLASH_LACKS, FLASH)
 
 
 def run_flash(call: AttentionInputs) -> Result | None:
