@@ -61,12 +61,8 @@ def job(mesh, cases, small=False):
 
 @contextmanager
 def blocks(small: bool) -> Iterator[None]:
-    """Small pieces of the cache, of masks and of messages, so that a short call has many."""
-    names = (
-        [(decoding, "MAX_MASK_CELLS", 1000), (decoding, "_TOKENS_AT_ONCE", 64), (decoding, "_MAX_NUMBERS_SENT", 1000)]
-        if small
-        else []
-    )
+    """Small pieces of masks and of messages, so that a short call has many."""
+    names = [(decoding, "MAX_MASK_CELLS", 1000), (decoding, "_MAX_NUMBERS_SENT", 1000)] if small else []
     before = [getattr(module, name) for module, name, _ in names]
     for module, name, number in names:
         setattr(module, name, number)

@@ -11,6 +11,7 @@ the new queries in R strides, each of them causal, without a mask.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -25,7 +26,6 @@ from ..cache import KVCache as LocalCache
 from ..cache import LinearState
 from ..cache.decode import FEW_SCORES, MAX_MASK_CELLS, native_reasons_against
 from ..cache.kv import Bounds
-from ..cache.pages import PAGE
 from ..errors import BackendRefused, Disagreement, OptionTypeError, complaint
 from ..inputs import DecodeInputs, compute_dtype, fold_group, read_decode_inputs, read_inputs, unfold_group
 from ..masks import Dense, Mask
@@ -38,7 +38,6 @@ from .inputs import Range, check_device
 from .transfer import Axis, all_reduce
 
 _UNBOUNDED = 1 << 62
-_TOKENS_AT_ONCE = 64 * PAGE  # without the native kernel
 _MAX_NUMBERS_SENT = 1 << 22  # in one message
 
 
@@ -276,22 +275,30 @@ def _attend_native(step: DecodeInputs, cache: KVCache, partial: _PartialResult) 
     """Run the native kernel on this rank's pages: on every R-th query, whose diagonal advances by one slot, as in an
     unsharded cache."""
     n, ranks, slots = step.extent.len_q, cache.ranks, int(cache._slots(step.extent.len_k))
-    positions, lower = _query_positions(step), _lower_limit(step, cache)
+    positions, limit, view = _query_positions(step), _lower_limit(step, cache), cache._local.view()
     # Rows at different positions modulo the ranks have no common limit in slots.
-    if n > ranks and lower != -_UNBOUNDED and (positions.first % ranks != positions.first[0] % ranks).any():
-        lower = None
-    bias = _bias_of_slots(step, cache, (0, slots))
+    if n > ranks and limit != -_UNBOUNDED and (positions.first % ranks != positions.first[0] % ranks).any():
+        limit = None
+    bias = _bias_of_slots(step, cache)
     bias = None if bias is None else bias.to(torch.float32).resolve_neg()
     query = step.query.detach().resolve_neg().to(torch.float32)
-    for i0, i1 in [(0, n)] if lower is not None else _query_blocks(step, cache, positions, (0, slots)):
-        keep = None if lower is not None else _attended_slots(step, cache, positions, (i0, i1), (0, slots))
-        for first in range(i0, min(i1, i0 + ranks)):
-            rows = slice(first, i1, ranks)
-            shape = (*query[:, :, rows].shape[:3], slots)
-            kept = None if keep is None else keep[:, :, first - i0 :: ranks].expand(shape)
+    assert isinstance(step.similarity, Softmax)
+    options = {"scale": step.similarity.scale_for(cache.width), "softcap": step.similarity.softcap or 0.0}
+    blocks = [(slice(0, n), None)] if limit is not None else _masked_blocks(step, cache, positions, (0, slots))
+    for block, keep in blocks:
+        for first in range(block.start, min(block.stop, block.start + ranks)):
+            rows = slice(first, block.stop, ranks)
+            part = query[:, :, rows]
+            scores = (*part.shape[:3], slots)
+            kept = None if keep is None else keep[:, :, first - block.start :: ranks].expand(scores)
             added = bias if bias is None or bias.shape[2] == 1 else bias[:, :, rows]
-            added = None if added is None else added.expand(shape)
-            _attend_strided(step, cache, positions, lower, query[:, :, rows], rows, kept, added, partial)
+            added = None if added is None else added.expand(scores)
+            at, counts, bounds = _slots_of_queries(cache, positions, rows, part.shape[2], limit)
+            counts = None if step.counts is None else counts
+            out, lse = part.new_empty((*part.shape[:3], cache.value_width)), part.new_empty(part.shape[:3])
+            given = {"counts": counts, "left": step.left, "bounds": bounds, "keep": kept, "bias": added}
+            view.attend(part, out, at, lse=lse, **given, **options)
+            partial.out[:, :, rows], partial.lse[:, :, rows] = out, lse
 
 
 def _lower_limit(step: DecodeInputs, cache: KVCache) -> int | None:
@@ -303,120 +310,76 @@ def _lower_limit(step: DecodeInputs, cache: KVCache) -> int | None:
     return max([-_UNBOUNDED, *(limit for limit in (band.lower, window) if limit is not None)])
 
 
-def _attend_strided(
-    step: DecodeInputs,
-    cache: KVCache,
-    positions: _QueryPositions,
-    limit: int | None,
-    query: Tensor,
-    rows: slice,
-    keep: Tensor | None,
-    bias: Tensor | None,
-    partial: _PartialResult,
-) -> None:
-    assert isinstance(step.similarity, Softmax)
-    ranks, local, count = cache.ranks, cache._local, query.shape[2]
+def _slots_of_queries(
+    cache: KVCache, positions: _QueryPositions, rows: slice, count: int, limit: int | None
+) -> tuple[np.ndarray, np.ndarray, Bounds]:
+    """For a stride of queries the slot of the first real one of each row, their number, and the limit in slots."""
+    ranks = cache.ranks
     # The real queries of this stride are begin[b] to end[b] - 1.
-    begin = np.clip(_ceil_div(positions.skipped - rows.start, ranks), 0, count)
-    end = np.clip(_ceil_div(positions.stop - rows.start, ranks), begin, count)
-    counts = np.ascontiguousarray(end - begin)
-    # From this rank's first token to the first query, and the slot of that.
+    begin = np.clip(-((rows.start - positions.skipped) // ranks), 0, count)
+    end = np.clip(-((rows.start - positions.stop) // ranks), begin, count)
+    # From this rank's first token to the first query.
     distance = positions.first + rows.start + begin * ranks - cache._axis.rank
-    query_slots = np.ascontiguousarray(distance // ranks)
-    starts, lower = None, None
-    if limit is not None and limit != -_UNBOUNDED:
-        limits = _ceil_div(distance - query_slots * ranks + limit, ranks)
-        if (limits == limits[0]).all():
-            lower = int(limits[0])
-        else:  # one query in a row: its limit is that of the row
-            starts = (query_slots + limits).tolist()
-    whole = count == step.extent.len_q
-    results = partial.out, partial.lse
-    out, lse = results if whole else [query.new_empty((*query.shape[:3], *each.shape[3:])) for each in results]
-    local.view().attend(
-        query,
-        out,
-        query_slots,
-        counts=None if step.counts is None else counts,
-        left=step.left,
-        lse=lse,
-        bounds=Bounds(starts, None, lower),
-        keep=keep,
-        bias=bias,
-        scale=step.similarity.scale_for(cache.width),
-        softcap=step.similarity.softcap or 0.0,
-    )
-    if not whole:
-        partial.out[:, :, rows], partial.lse[:, :, rows] = out, lse
-
-
-def _ceil_div(number: np.ndarray, ranks: int) -> np.ndarray:
-    """⌈number / ranks⌉."""
-    return -(-number // ranks)
+    slots, counts = np.ascontiguousarray(distance // ranks), np.ascontiguousarray(end - begin)
+    if limit is None or limit == -_UNBOUNDED:
+        return slots, counts, Bounds()
+    limits = -((slots * ranks - distance - limit) // ranks)
+    if (limits == limits[0]).all():
+        return slots, counts, Bounds(lower=int(limits[0]))
+    return slots, counts, Bounds(starts=np.ascontiguousarray(slots + limits))  # one query in a row has the row's limit
 
 
 def _attend_torch(step: DecodeInputs, cache: KVCache, partial: _PartialResult) -> None:
-    """Attend without the native kernel, in pieces of the cache. With Argmax, lse is the best score and `at` the
-    position of the first key that has it."""
+    """Attend without the native kernel, row by row. With Argmax, lse is the best score and `at` the position of the
+    first key that has it."""
     view, dtype, positions = cache._local.view(), compute_dtype(step.query.dtype), _query_positions(step)
-    ends = cache._slots(positions.first + positions.stop).tolist()
-    pieces = [
-        (slice(row, row + 1), lo, min(end, lo + _TOKENS_AT_ONCE))
-        for row, end in enumerate(ends)
-        for lo in range(int(view.starts[row]), end, _TOKENS_AT_ONCE)
-    ]
+    bias, ends = _bias_of_slots(step, cache), cache._slots(positions.first + positions.stop).tolist()
     with torch.autocast(step.query.device.type, enabled=False):
-        for row, lo, hi in pieces:
-            key, value = (tensor.to(step.query.device, dtype) for tensor in view.read(row, lo, hi))
-            bias = _bias_of_slots(step, cache, (lo, hi))
-            for i0, i1 in _query_blocks(step, cache, positions, (lo, hi)):
-                block = row, slice(None), slice(i0, i1)
-                query = step.query.detach()[block].to(dtype)
-                keep = _select_row(_attended_slots(step, cache, positions, (i0, i1), (lo, hi)), row)
-                out, lse = partial.out[block], partial.lse[block]
+        for row, (first, end) in enumerate(zip(view.starts.tolist(), ends, strict=True)):
+            if first >= end:
+                continue
+            key, value = (t.to(step.query.device, dtype) for t in view.read(slice(row, row + 1), first, end))
+            added = None if bias is None else _select_row(bias, row).to(dtype)
+            added = added if added is None or added.shape[3] == 1 else added[..., first:end]
+            for rows, keep in _masked_blocks(step, cache, positions, (first, end)):
+                block = slice(row, row + 1), slice(None), rows
+                query, keep = step.query.detach()[block].to(dtype), _select_row(keep, row)
                 if partial.at is not None:
-                    _update_best(query, key, value, keep, (out, lse, partial.at[block]), lo)
+                    scores = resolve_ties(dot_products(query, key).masked_fill(~keep, NEG_INF), query, key)
+                    partial.lse[block], index = scores.max(-1)  # the first of equals; NaN is the largest
+                    chosen = fold_group(index[..., None], key.shape[1]).expand(-1, -1, -1, value.shape[3])
+                    partial.out[block] = unfold_group(value.gather(2, chosen), query.shape[1])
+                    partial.at[block] = (index + first) * cache.ranks + cache._axis.rank
                     continue
-                added = None if bias is None else _select_row(bias, row).to(dtype)
-                added = added if added is None or added.shape[2] == 1 else added[:, :, i0:i1]
-                backend = "reference" if query.shape[:3].numel() * (hi - lo) <= FEW_SCORES else "auto"
                 assert isinstance(step.similarity, Softmax)
                 similarity = Softmax(step.similarity.scale, step.similarity.softcap)
-                call = read_inputs(query, key, value, similarity, Dense(keep), added, 0.0, backend, True, False)
-                more = choose(call).run(call)
-                assert more.lse is not None
-                parts = torch.cat([out, lse[..., None]], -1), torch.cat([more.out, more.lse[..., None]], -1).to(dtype)
-                merged, merged_lse = merge_by_lse([*parts])
-                partial.out[block], partial.lse[block] = merged, merged_lse[..., 0]
-    if partial.at is not None:
-        partial.at.mul_(cache.ranks).add_(cache._axis.rank)
+                part = added if added is None or added.shape[2] == 1 else added[:, :, rows]
+                backend = "reference" if query.shape[:3].numel() * (end - first) <= FEW_SCORES else "auto"
+                call = read_inputs(query, key, value, similarity, Dense(keep), part, 0.0, backend, True, False)
+                partial.out[block], partial.lse[block], _ = choose(call).run(call)
 
 
-def _update_best(
-    query: Tensor, key: Tensor, value: Tensor, keep: Tensor, best: tuple[Tensor, Tensor, Tensor], lo: int
-) -> None:
-    """Store score, slot and value of the keys of this piece that score higher than all before. NaN stays."""
-    out, score, at = best
-    scores = resolve_ties(dot_products(query, key).masked_fill(~keep, NEG_INF), query, key)
-    found, index = scores.max(-1)  # the first of equals; NaN is the largest
-    chosen = fold_group(index[..., None], key.shape[1]).expand(-1, -1, -1, value.shape[3])
-    values = unfold_group(value.gather(2, chosen), query.shape[1])
-    better = (found > score) | found.isnan()
-    out.copy_(torch.where(better[..., None], values, out))
-    at.copy_(torch.where(better, index + lo, at))
-    score.copy_(torch.where(better, found, score))
+def _select_row(tensor: Tensor, row: int) -> Tensor:
+    return tensor if tensor.shape[0] == 1 else tensor[row : row + 1]
 
 
-def _select_row(tensor: Tensor, row: slice) -> Tensor:
-    return tensor if tensor.shape[0] == 1 else tensor[row]
-
-
-def _bias_of_slots(step: DecodeInputs, cache: KVCache, slots: Range) -> Tensor | None:
-    """The bias of this rank's tokens in these slots."""
+def _bias_of_slots(step: DecodeInputs, cache: KVCache) -> Tensor | None:
+    """The bias of this rank's tokens."""
     bias = step.bias
-    if bias is None or bias.shape[3] == 1:
-        return bias
-    return bias.detach()[..., cache._axis.rank :: cache.ranks][..., slots[0] : slots[1]]
+    return bias if bias is None or bias.shape[3] == 1 else bias.detach()[..., cache._axis.rank :: cache.ranks]
+
+
+def _masked_blocks(
+    step: DecodeInputs, cache: KVCache, positions: _QueryPositions, slots: Range
+) -> Iterator[tuple[slice, Tensor]]:
+    """Blocks of queries with a small part of the mask, and that."""
+    n, height = step.extent.len_q, 1
+    if n > 1:  # most masks are the same for all heads or batch rows: evaluate one query to see it
+        cells = _attended_slots(step, cache, positions, (0, 1), slots).numel() * cache.ranks
+        height = max(1, MAX_MASK_CELLS // max(1, cells))
+    for first in range(0, n, height):
+        rows = first, min(n, first + height)
+        yield slice(*rows), _attended_slots(step, cache, positions, rows, slots)
 
 
 def _attended_slots(
@@ -438,12 +401,3 @@ def _attended_slots(
         kept = step.keep(rows, (first, last + 1))
         attended = attended & (kept if kept.shape[3] == 1 else kept[..., ::ranks])
     return attended
-
-
-def _query_blocks(step: DecodeInputs, cache: KVCache, positions: _QueryPositions, slots: Range) -> list[Range]:
-    """Blocks of queries with a small part of the mask."""
-    n, cells = step.extent.len_q, 1
-    if n > 1:  # most masks are the same for all heads or batch rows: evaluate one query to see it
-        cells = max(1, _attended_slots(step, cache, positions, (0, 1), slots).numel() * cache.ranks)
-    height = max(1, MAX_MASK_CELLS // cells)
-    return [(first, min(n, first + height)) for first in range(0, n, height)]

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .. import ops
-from ..backends import linear
+from ..backends import BACKENDS, linear
 from ..backends.base import RUNS
 from ..backends.linear import KeyRange, Scan
 from ..backends.reference import Result
@@ -36,7 +36,7 @@ SUMMARY = "sums of features are sent instead of keys, for any length"
 
 
 def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
-    reasons = linear.LINEAR.reasons_against(sharded.call._replace(mask=sharded.mask))
+    reasons = BACKENDS["linear"].reasons_against(sharded.call._replace(mask=sharded.mask))
     if sharded.call.backend not in ("auto", "linear"):
         reasons = (*reasons, f"backend={sharded.call.backend!r} was requested, and scan runs the backend linear")
     return reasons or _misaligned_shards(sharded)
