@@ -229,3 +229,19 @@ def test_many_features_come_close_to_softmax(causal: bool) -> None:
         errors.append((found - exact).square().mean().sqrt().item())
     assert errors[1] < 0.02
     assert errors[1] < errors[0] / 4
+
+
+def test_a_nan_is_not_hidden_in_the_gradient_of_elu1() -> None:
+    x = torch.tensor([float("nan"), -1.0, 0.0, 2.0], requires_grad=True)
+    value = features.elu1(x)
+    (gradient,) = torch.autograd.grad(value.sum(), x)
+    torch.testing.assert_close(value, torch.tensor([float("nan"), math.exp(-1), 1.0, 3.0]), equal_nan=True)
+    torch.testing.assert_close(gradient, torch.tensor([float("nan"), math.exp(-1), 1.0, 1.0]), equal_nan=True)
+    # The derivatives of these at NaN depend on the version of torch.
+    names, waiting = set(), [value.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is not None:
+            names.add(node.name())
+            waiting += [next_node for next_node, _ in node.next_functions]
+    assert not any(name.startswith(("Clamp", "Relu", "Threshold")) for name in names), names

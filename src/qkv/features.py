@@ -26,7 +26,9 @@ def elu1(x: Tensor) -> Tensor:
     tensor([1.0000e+00, 3.0000e+00, 4.2484e-18])
     """
     # Not F.elu(x) + 1, which rounds exp(x) away for very negative x: a sum of such terms would vanish.
-    return x.clamp(max=0).exp() + F.relu(x)
+    # Not clamp and relu, whose derivatives at NaN differ between versions of torch and may hide it.
+    positive = x > 0
+    return torch.where(positive, 0.0, x).exp() + torch.where(positive, x, 0.0)
 
 
 def relu(x: Tensor) -> Tensor:

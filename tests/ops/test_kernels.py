@@ -10,6 +10,7 @@ from torch import Tensor
 
 from qkv import ops
 from qkv.errors import DtypeError, ShapeError
+from qkv.ops import kernels
 
 SCANNED = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 NONFINITE = [math.nan, math.inf, -math.inf]
@@ -338,3 +339,9 @@ def test_wrong_shapes_dtypes_and_devices_are_refused() -> None:
         ops.argmax_scores(query, key.half())
     with pytest.raises(DtypeError, match="key"):
         ops.argmax_scores(query, key.to("meta"))
+
+
+def test_versions_of_torch_that_are_not_tested_are_named() -> None:
+    kernels.warn_untested_torch("2.13.1+cpu")
+    with pytest.warns(RuntimeWarning, match=r"tested with torch 2\.13; this is torch 2\.15\.0"):
+        kernels.warn_untested_torch("2.15.0")

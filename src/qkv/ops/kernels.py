@@ -8,6 +8,7 @@ the native library; `qkv.ops.reasons()` says why.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,19 @@ from torch import Tensor
 from ..errors import DtypeError, ShapeError, complaint
 from ..shapes import Bool, Float, Int64
 from .loader import load, require_native
+
+# The versions of torch on which the tests run. Others may round, order sums or treat NaN differently.
+TESTED_TORCH = ("2.13",)
+
+
+def warn_untested_torch(version: str) -> None:
+    """Warn if this version of torch is not tested."""
+    if ".".join(version.split(".")[:2]) not in TESTED_TORCH:
+        tested = ", ".join(TESTED_TORCH)
+        warnings.warn(f"qkv is tested with torch {tested}; this is torch {version}", RuntimeWarning, stacklevel=2)
+
+
+warn_untested_torch(torch.__version__)
 
 # The dtype codes of the native library (native/src/dtype.h).
 DTYPE_CODE = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
