@@ -210,9 +210,8 @@ def label_of(line: str) -> Label | None:
     found = _label().match(line)
     if found is None:
         return None
-    low = next(
-        (found[name] for name in ("round_low", "tight", "half_low", "dotted_low", "bare_low") if found[name]), ""
-    )
+    lows = ("round_low", "tight", "half_low", "dotted_low", "bare_low")
+    low = next((found[name] for name in lows if found[name]), "")
     letter = next(found[name] for name in ("round", "half", "dotted", "bare") if found[name])
     part, blank, number = bool(found["part"]), bool(found["blank"]), found["number"] or ""
     if found["bare"] and not (part or blank or number):

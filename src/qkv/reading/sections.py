@@ -136,11 +136,8 @@ class Walk:
                 state.section.units.append(unit)
             return
         line = unit.cells[0] if unit.kind in ("row", "head") and unit.cells else unit.text
-        if (
-            pattern("summary").match(re.sub(rf"^{phrases()['lead']}", "", line))
-            and unit.kind == "line"
-            and not label_of(line)
-        ):
+        plain = re.sub(rf"^{phrases()['lead']}", "", line)
+        if unit.kind == "line" and pattern("summary").match(plain) and not label_of(line):
             state.section, state.path, state.blank, state.summary = None, (), "", True
             return
         label = label_of(line) if unit.kind in ("line", "row", "head") else None
@@ -211,11 +208,9 @@ class Walk:
             return known
         table = unit.kind in ("row", "head") or not rest.strip()
         section = Section(place, [], rest, start, unit, label.answer, state.summary, table, blank, state.round)
-        if (self.questions.is_restated(line) and not value_of(rest, place)) or (
-            rest.strip().endswith("?") and not label.answer
-        ):
-            section.head = ""
-            section.table = False
+        asks = rest.strip().endswith("?") and not label.answer
+        if asks or (self.questions.is_restated(line) and not value_of(rest, place)):
+            section.head, section.table = "", False
         self._open(section)
         state.path, state.blank = place.path if not blank else state.path or place.path, blank
         return True
@@ -270,12 +265,8 @@ class Walk:
             return
         unit = self.spoken[at]
         after = self.spoken[at + 1] if at + 1 < len(self.spoken) and self.spoken[at + 1].turn is unit.turn else None
-        if (
-            unit.kind not in ("line", "display")
-            or label_of(unit.text)
-            or not is_formula(unit.plain, 0)
-            or is_torn(unit.plain, "", after.text if after else "")
-        ):
+        stands = unit.kind in ("line", "display") and not label_of(unit.text) and is_formula(unit.plain, 0)
+        if not stands or is_torn(unit.plain, "", after.text if after else ""):
             return
         prompt = "\n".join(self.prompt)
         named = [place for path in mentions(prompt) if (place := self.questions.at(self.state.number, path))]
@@ -301,23 +292,18 @@ def speaking_of(chat: Chat, exercises: Mapping[str, Exercise]) -> dict[str, Chat
     questions, spoken = Questions(exercises), spoken_units(chat)
     changes, number = numbers(questions, spoken), questions.only
     about: dict[int, set[str]] = {}
-    texts: dict[int, list[str]] = {}
+    texts: dict[int, str] = {}
     for at, unit in enumerate(spoken):
-        number = changes.get(at, number)
+        number, label, turn = changes.get(at, number), label_of(unit.text), unit.turn.index
         named = {place.question for place in questions.places.get(number or "", ())}
-        about.setdefault(unit.turn.index, set()).update(named or exercises)
-        label = label_of(unit.text)
-        restated = questions.is_restated(unit.text)
-        texts.setdefault(unit.turn.index, []).append(
-            unit.text[: label.end] if restated and label else "" if restated else unit.text
-        )
-    said = {turn: turn if turn.speaker != "student" else replace(turn, text="\n".join(texts.get(turn.index, ())))
-            for turn in chat.turns}  # fmt: skip
-    return {
-        name: replace(chat, turns=tuple(said[turn] for turn in chat.turns
-                                        if turn.speaker != "student" or name in about.get(turn.index, (name,))))
-        for name in exercises
-    }  # fmt: skip
+        about.setdefault(turn, set()).update(named or exercises)
+        kept = (label.end if label else 0) if questions.is_restated(unit.text) else len(unit.text)
+        texts[turn] = f"{texts.get(turn, '')}{unit.text[:kept]}\n"
+    students = {turn.index: replace(turn, text=texts.get(turn.index, "")) for turn in chat.turns
+                if turn.speaker == "student"}  # fmt: skip
+    return {name: replace(chat, turns=tuple(students.get(turn.index, turn) for turn in chat.turns
+                                            if turn.index not in students or name in about.get(turn.index, (name,))))
+            for name in exercises}  # fmt: skip
 
 
 def numbers(questions: Questions, spoken: Sequence[Unit]) -> dict[int, str | None]:

@@ -26,11 +26,8 @@ def is_formula(text: str, words_allowed: int = 1) -> bool:
     text = re.sub(r"\\(?:text|mathrm|operatorname|mathbf)\s*\{([^{}]*)\}", r" \1 ", text)
     words = list(re.findall(r"[A-Za-z]{3,}", re.sub(r"[\"'][^\"']*[\"']|\w+_\w+|\w+\.\w+", " ", text)))
     known = set(phrases()["formula_words"])
-    plain = [
-        word
-        for word in words
-        if word.lower() not in known and word not in known and not re.fullmatch(r"[A-Z]{2,4}|[bdnhkqvDNMO]{2,6}", word)
-    ]
+    words = [word for word in words if word.lower() not in known and word not in known]
+    plain = [word for word in words if not re.fullmatch(r"[A-Z]{2,4}|[bdnhkqvDNMO]{2,6}", word)]
     return (
         len(plain) <= words_allowed
         and len(text) < 600
