@@ -15,7 +15,6 @@ from qkv.cache import KVCache
 from qkv.cache import pages as pages_module
 from qkv.cache.pages import (
     PAGE,
-    STORAGE_CODE,
     PagePool,
     PageTable,
     from_storage,
@@ -30,7 +29,7 @@ from tests.helpers.decode_cases import tokens
 from tests.helpers.decode_reference import STORAGE, in_a_process, page_bytes, resident
 
 WIDTHS = [(1, 1), (5, 17), (64, 64), (11, 16), (16, 3)]
-by_storage = pytest.mark.parametrize("storage", STORAGE_CODE, ids=lambda d: str(d).removeprefix("torch."))
+by_storage = pytest.mark.parametrize("storage", STORAGE, ids=lambda d: str(d).removeprefix("torch."))
 by_width = pytest.mark.parametrize(("width", "values"), WIDTHS)
 
 
@@ -68,7 +67,7 @@ def test_what_is_written_is_read(storage, width, values) -> None:
         assert (both is None) == (one is None)
         if both is not None:
             assert torch.equal(both, torch.cat([one, other], dim=1)), name
-    key, value = from_storage(found)
+    key, value = from_storage(layout, found)
     assert key.shape == (3, 2 * PAGE, width)
     assert value.shape == (3, 2 * PAGE, values)
 

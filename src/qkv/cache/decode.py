@@ -43,6 +43,7 @@ from ..ops.kernels import NativeStep
 from ..ops.loader import limit_threads_after_fork
 from ..shapes import Float
 from ..similarity import AnySimilarity, Argmax, Softmax, as_similarity
+from .formats import StorageFormat
 from .kv import NO_BOUNDS, Bounds, KVCache, check_cache
 from .pages import allocate
 from .state import LinearState
@@ -238,7 +239,7 @@ def _run(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None = 
     try:
         cache.reserve(extent.len_q, step.counts)
         cache.write(step.key, step.value, step.counts, step.left)
-        if native_reasons_against(step):
+        if native_reasons_against(step, cache.format):
             RUNS["decode.torch"] += 1
             attend_gathered(step, cache, out)
         else:
@@ -362,7 +363,7 @@ def explain_step(
         pairs = extent.cells
         tokens = extent.batch * cache.heads * extent.len_k
         cache_bytes = cache.nbytes
-        reasons = native_reasons_against(step)
+        reasons = native_reasons_against(step, cache.format)
         work = product_flops(pairs, cache.width + (0 if step.is_argmax else cache.value_width))
         cost = Cost(work, cache_bytes, 0, 8e-6, work=partial(_step_work, step, cache, cache_bytes))
         native = Candidate("native", reasons, None if reasons else cost, comparable_seconds([cost])[0])
@@ -388,8 +389,7 @@ def _step_work(step: DecodeInputs, cache: KVCache, cache_bytes: int) -> Work:
     extent, heads = step.extent, cache.heads
     sizes = Sizes(extent.batch, extent.heads, heads, extent.len_q, extent.len_k, cache.width, cache.value_width)
     softcap = isinstance(step.similarity, Softmax) and step.similarity.softcap is not None
-    storage = str(cache.dtype).removeprefix("torch.")
-    return cache_work(sizes, step.past.tolist(), storage, cache_bytes, softcap, step.is_argmax)
+    return cache_work(sizes, step.past.tolist(), cache.format.name, cache_bytes, softcap, step.is_argmax)
 
 
 def _with_gathering_cost(candidate: Candidate, cache_bytes: int, copied: int, few: bool) -> Candidate:
@@ -419,8 +419,10 @@ def _gathered_backend(scores: int) -> str:
     return "reference" if scores <= FEW_SCORES else "auto"
 
 
-def native_reasons_against(step: DecodeInputs) -> tuple[str, ...]:
+def native_reasons_against(step: DecodeInputs, storage: StorageFormat) -> tuple[str, ...]:
     reasons = list(ops.reasons())
+    if storage.code is None:
+        reasons.append(f"the kernel does not read the storage format {storage.name}")
     if not step.query.is_cpu:
         reasons.append(f"the kernel runs on the CPU, not on {step.query.device.type}")
     if step.query.dtype is torch.float64:

@@ -23,7 +23,8 @@ from torch import Tensor
 
 from ..errors import OptionError, OptionTypeError, QkvError, complaint
 from ..similarity import AnySimilarity
-from .pages import PAGE, STORAGE_CODE, StoredTokens
+from .formats import FORMATS, StorageFormat
+from .pages import PAGE, StoredTokens
 from .state import RecentTokens, StateSnapshot, make_sums
 
 if TYPE_CHECKING:
@@ -32,14 +33,15 @@ if TYPE_CHECKING:
 
 _FORMAT, _VERSION = "qkv.KVCache", "1"
 _STATE_FORMAT, _STATE_VERSION = "qkv.LinearState", "1"
-_STATE_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
-_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in STORAGE_CODE}
 _SAFETENSORS_DTYPES = {
+    torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
     torch.bfloat16: "BF16",
-    torch.int8: "I8",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
     torch.int64: "I64",
+    torch.int8: "I8",
 }
 # Bytes. A cache has at most six tensors: its header needs less than 2 KiB.
 _MAX_CACHE_HEADER = 1 << 16
@@ -108,7 +110,7 @@ def _cache_tensors(cache: KVCache) -> dict[str, Tensor]:
             out[row, :, : tensor.shape[1]] = tensor
         return out
 
-    names = ("key", "value", "key_scale", "value_scale") if cache.dtype is torch.int8 else ("key", "value")
+    names = ("key", "value", "key_scale", "value_scale") if cache.format.has_scales else ("key", "value")
     tensors = {name: stacked([getattr(stored, name) for _, stored in rows]) for name in names}
     starts = torch.tensor([start for start, _ in rows], dtype=torch.int64)
     return tensors | {"lengths": cache.lengths, "starts": starts}
@@ -116,7 +118,7 @@ def _cache_tensors(cache: KVCache) -> dict[str, Tensor]:
 
 def _cache_metadata(cache: KVCache) -> dict[str, str]:
     limits = {name: "" if limit is None else str(limit) for name, limit in _limits(cache)}
-    return {"format": _FORMAT, "version": _VERSION, "dtype": str(cache.dtype).removeprefix("torch.")} | limits
+    return {"format": _FORMAT, "version": _VERSION, "dtype": cache.format.name} | limits
 
 
 def _limits(cache: KVCache) -> tuple[tuple[str, int | None], ...]:
@@ -132,10 +134,10 @@ class _Description:
             raise damaged_file(path, f"format {metadata.get('format')!r}, not {_FORMAT!r}")
         if metadata.get("version") != _VERSION:
             raise damaged_file(path, f"version {metadata.get('version')!r}; this qkv reads {_VERSION!r}")
-        dtype = _DTYPES.get(metadata.get("dtype", ""))
-        if dtype is None:
+        found = [each for each in FORMATS.values() if each.name == metadata.get("dtype")]
+        if not found:
             raise damaged_file(path, f"dtype {metadata.get('dtype')!r}")
-        self.dtype: torch.dtype = dtype
+        self.format: StorageFormat = found[0]
         self.capacity, self.window = (self._limit(name, metadata.get(name)) for name in ("capacity", "window"))
         self.shapes: dict[str, tuple[int, ...]] = {}
 
@@ -148,8 +150,9 @@ class _Description:
 
     def check(self, file: Any) -> None:
         """Check names, dtypes and shapes before any tensor is read."""
-        expected = {"key": self.dtype, "value": self.dtype, "lengths": torch.int64, "starts": torch.int64}
-        if self.dtype is torch.int8:
+        dtype = self.format.dtype
+        expected = {"key": dtype, "value": dtype, "lengths": torch.int64, "starts": torch.int64}
+        if self.format.has_scales:
             expected |= {"key_scale": torch.float32, "value_scale": torch.float32}
         names = set(file.keys())
         if names != set(expected):
@@ -185,13 +188,11 @@ def _build_cache(kind: type[KVCache], about: _Description, tensors: dict[str, Te
     )
     if not valid:
         raise damaged_file(about.path, "invalid lengths or starts")
-    if about.dtype is torch.int8:
-        for name in ("key", "value"):
-            scale = tensors[f"{name}_scale"]
-            if bool((tensors[name] == -128).any()) or bool(((scale < 0) | scale.isinf()).any()):
-                raise damaged_file(about.path, f"{name} with values that quantization cannot produce")
+    for name in ("key", "value") if about.format.has_scales else ():
+        if not about.format.is_valid(tensors[name], tensors[f"{name}_scale"]):
+            raise damaged_file(about.path, f"{name} with values that quantization cannot produce")
     try:
-        cache = kind(batch, heads, width, value_width=value_width, window=about.window, dtype=about.dtype)
+        cache = kind(batch, heads, width, value_width=value_width, window=about.window, dtype=about.format.dtype)
     except QkvError as error:
         raise damaged_file(about.path, str(error)) from error
     # The limit applies, but pages are allocated as needed: the file's metadata alone must not allocate memory.
@@ -347,15 +348,14 @@ def _expected_tensors(
     state: LinearState, names: set[str], token_dtype: torch.dtype | None
 ) -> dict[str, tuple[tuple[int, ...], str]]:
     """Shapes (-1: any size) and dtypes of the tensors that the file should have."""
-    kinds = {dtype: name for name, dtype in _STATE_DTYPES.items()}
     sums = "F64" if token_dtype is torch.float64 else "F32"
     batch, heads = state.batch, state.heads
     expected: dict[str, tuple[tuple[int, ...], str]] = {"lengths": ((batch,), "I64"), "summed": ((batch,), "I64")}
     if "sums" in names:
         expected["sums"] = (batch, heads, state._maps.features, state.value_width + 1), sums
     if "key" in names and token_dtype is not None:
-        expected["key"] = (batch, heads, -1, state.width), kinds[token_dtype]
-        expected["value"] = (batch, heads, -1, state.value_width), kinds[token_dtype]
+        expected["key"] = (batch, heads, -1, state.width), _SAFETENSORS_DTYPES[token_dtype]
+        expected["value"] = (batch, heads, -1, state.value_width), _SAFETENSORS_DTYPES[token_dtype]
         expected["keep"] = (batch, -1), "BOOL"
     return expected
 

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
+from ..errors import OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import check_crop, check_lengths, check_new_tokens, check_rows, check_size
 from ..ops.kernels import cache_append, cache_attend, populate_memory
 from ..ops.library import register_cache
 from ..shapes import Float
+from .formats import StorageFormat
 from .pages import (
     PAGE,
-    STORAGE_CODE,
     PageLayout,
     PagePool,
     PageTable,
@@ -72,7 +72,7 @@ class CacheView(NamedTuple):
 
     def read(self, rows: slice, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Keys and values (rows, heads, tokens, …) of the tokens start to stop − 1."""
-        pairs = [from_storage(self.stored(row, start, stop)) for row in range(rows.start, rows.stop)]
+        pairs = [from_storage(self.layout, self.stored(row, start, stop)) for row in range(rows.start, rows.stop)]
         key, value = (torch.stack(tensors) for tensors in zip(*pairs, strict=True))
         return key, value
 
@@ -145,8 +145,8 @@ class KVCache:
             cache grows.
         window: Sliding window. A query at position p attends to the keys p − window + 1 … p, and pages that only hold
             older keys are reused.
-        dtype: Storage format: float32, float16, bfloat16, or int8 with one scale per token and head. Appended tokens
-            may have any dtype that qkv supports; they are rounded once, on append.
+        dtype: Storage format: float32, float16, bfloat16, or int8 with one scale per token and head; `cache.formats`
+            takes more. Appended tokens may have any dtype that qkv supports; they are rounded once, on append.
 
     Raises:
         OptionError: A size is below 1.
@@ -182,9 +182,6 @@ class KVCache:
         value_width = width if value_width is None else check_size("value_width", value_width)
         capacity = None if capacity is None else check_size("capacity", capacity)
         window = None if window is None else check_size("window", window)
-        if not isinstance(dtype, torch.dtype) or dtype not in STORAGE_CODE:
-            hint = "this is the storage format; queries may have another dtype"
-            raise DtypeError(complaint("dtype", dtype, "torch.float32, float16, bfloat16 or int8", hint))
         layout = page_layout(dtype, heads, width, value_width)
         if batch * layout.page_bytes * (1 + (capacity or 0) // PAGE) >= 1 << 62:
             given = f"batch {batch}, heads {heads}, width {width}, capacity {capacity}"
@@ -219,8 +216,13 @@ class KVCache:
 
     @property
     def dtype(self) -> torch.dtype:
+        """The dtype of the storage format."""
+        return self._layout.format.dtype
+
+    @property
+    def format(self) -> StorageFormat:
         """The storage format."""
-        return self._layout.dtype
+        return self._layout.format
 
     @property
     def length(self) -> int:
@@ -249,12 +251,12 @@ class KVCache:
         return self._lengths
 
     def __repr__(self) -> str:
-        kind = str(self.dtype).removeprefix("torch.")
         widths = f"{self.width}" if self.width == self.value_width else f"{self.width}/{self.value_width}"
         limits = "".join(
             f", {name}={limit}" for name, limit in (("capacity", self.capacity), ("window", self.window)) if limit
         )
-        return f"KVCache({self.batch} x {self.heads} heads x {self.length} tokens, width {widths}, {kind}{limits})"
+        sizes = f"{self.batch} x {self.heads} heads x {self.length} tokens, width {widths}"
+        return f"KVCache({sizes}, {self.format.name}{limits})"
 
     def append(
         self,
@@ -378,12 +380,12 @@ class KVCache:
         with self.lock:
             first = self.start
             shape = self.batch, self.heads, self.length - first
-            dtype = torch.float32 if self.dtype is torch.int8 else self.dtype
+            dtype = self.format.read_dtype
             key, value = (allocate((*shape, width), dtype).zero_() for width in (self.width, self.value_width))
             for row in range(self.batch):
                 start, stored = self.stored_row(row)
                 new = slice(start - first, int(self._lengths[row]) - first)
-                key[row, :, new], value[row, :, new] = from_storage(stored)
+                key[row, :, new], value[row, :, new] = from_storage(self._layout, stored)
             return key, value
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -551,7 +553,7 @@ class KVCache:
     def write(self, key: Tensor, value: Tensor, counts: np.ndarray | None, left: bool) -> None:
         """Write tokens into the reserved pages; they are not visible before `commit`."""
         key, value = key.detach().resolve_neg(), value.detach().resolve_neg()
-        if cache_append is not None and key.is_cpu:
+        if cache_append is not None and key.is_cpu and self.format.code is not None:
             cache_append(
                 key,
                 value,

@@ -4,8 +4,8 @@ A page stores 64 tokens of one batch row for all key/value heads. It is heads ×
 64-byte aligned:
 
     header  64 bytes; byte 0 is 1 when a value in the slab may be NaN or infinite
-    scales  int8 only: 64 float32 for the keys, then 64 for the values
-    keys    [⌈width / n⌉][64 tokens][n], n = 2 for bfloat16 and 1 otherwise: 64 tokens of one coordinate are contiguous
+    scales  formats with scales only: 64 float32 for the keys, then 64 for the values
+    keys    [⌈width / n⌉][64 tokens][n], n = the format's pair: 64 tokens of one coordinate are contiguous
     values  [64 tokens][value_width rounded up to a multiple of 16], the rest zero
 
 The native kernels read and write the same bytes; this module does it with torch alone.
@@ -31,16 +31,15 @@ from torch import Tensor
 from ..cost.price import readable_bytes
 from ..cost.sizes import PAGE
 from ..ops.kernels import advise_huge_pages, populate_memory
-from ..shapes import Float, Int
+from ..shapes import Float
+from .formats import StorageFormat, storage_format
 
-# The native library's numbers of the storage formats.
-STORAGE_CODE = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.int8: 4}
 _ALIGNMENT = 64
 
 
 class StoredTokens(NamedTuple):
-    """Tokens in the storage format: key (heads, tokens, width), value (heads, tokens, value_width), and for int8 scales
-    (heads, tokens)."""
+    """Tokens in the storage format: key (heads, tokens, width), value (heads, tokens, value_width), and with scales
+    those (heads, tokens)."""
 
     key: Tensor
     value: Tensor
@@ -51,11 +50,10 @@ class StoredTokens(NamedTuple):
 class PageLayout(NamedTuple):
     """Sizes and offsets within a page; created by `page_layout`."""
 
-    dtype: torch.dtype
+    format: StorageFormat
     heads: int
     width: int
     value_width: int
-    pair: int  # n in the module's docstring
     row: int  # elements of a value, padding included
     keys_at: int
     values_at: int
@@ -64,8 +62,8 @@ class PageLayout(NamedTuple):
 
     @property
     def native_args(self) -> tuple[int, int, int, int]:
-        """Arguments of the native functions: storage format, heads, width, value_width."""
-        return STORAGE_CODE[self.dtype], self.heads, self.width, self.value_width
+        """The layout for the native functions: storage format, heads, width, value_width."""
+        return self.format.code or 0, self.heads, self.width, self.value_width
 
 
 def page_layout(dtype: torch.dtype, heads: int, width: int, value_width: int) -> PageLayout:
@@ -74,27 +72,24 @@ def page_layout(dtype: torch.dtype, heads: int, width: int, value_width: int) ->
     >>> page_layout(torch.bfloat16, heads=2, width=5, value_width=17).page_bytes
     9856
     """
-    size, pair = dtype.itemsize, 2 if dtype is torch.bfloat16 else 1
+    of = storage_format(dtype)
     row = -(-value_width // 16) * 16
-    keys_at = _ALIGNMENT + (2 * 4 * PAGE if dtype is torch.int8 else 0)
-    values_at = keys_at + size * PAGE * pair * -(-width // pair)
-    head_bytes = values_at + size * PAGE * row
-    return PageLayout(dtype, heads, width, value_width, pair, row, keys_at, values_at, head_bytes, heads * head_bytes)
+    keys_at = _ALIGNMENT + (2 * 4 * PAGE if of.has_scales else 0)
+    values_at = keys_at + dtype.itemsize * PAGE * of.pair * -(-width // of.pair)
+    head_bytes = values_at + dtype.itemsize * PAGE * row
+    return PageLayout(of, heads, width, value_width, row, keys_at, values_at, head_bytes, heads * head_bytes)
 
 
 def to_storage(layout: PageLayout, key: Float[Tensor, "h n d"], value: Float[Tensor, "h n dv"]) -> StoredTokens:
-    """Convert tokens to the storage format; the only place where they are rounded."""
-    if layout.dtype is torch.int8:
-        (key, key_scale), (value, value_scale) = quantize(key), quantize(value)
-        return StoredTokens(key, value, key_scale, value_scale)
-    return StoredTokens(key.to(layout.dtype), value.to(layout.dtype), None, None)
+    """Convert tokens to the storage format."""
+    (key, key_scale), (value, value_scale) = layout.format.store(key), layout.format.store(value)
+    return StoredTokens(key, value, key_scale, value_scale)
 
 
-def from_storage(stored: StoredTokens) -> tuple[Tensor, Tensor]:
-    """Convert stored tokens to keys and values: float32 for int8, the storage dtype otherwise."""
-    if stored.key_scale is None or stored.value_scale is None:
-        return stored.key, stored.value
-    return dequantize(stored.key, stored.key_scale), dequantize(stored.value, stored.value_scale)
+def from_storage(layout: PageLayout, stored: StoredTokens) -> tuple[Tensor, Tensor]:
+    """Convert stored tokens to keys and values."""
+    read = layout.format.read
+    return read(stored.key, stored.key_scale), read(stored.value, stored.value_scale)
 
 
 def write_page(layout: PageLayout, page: Tensor, slot: int, stored: StoredTokens) -> None:
@@ -104,9 +99,10 @@ def write_page(layout: PageLayout, page: Tensor, slot: int, stored: StoredTokens
     slabs = page.view(layout.heads, layout.head_bytes)
     keys, values, scales = _slab_views(layout, slabs)
     key = stored.key
-    if layout.width % layout.pair:
-        key = torch.nn.functional.pad(key, (0, layout.pair - layout.width % layout.pair))
-    keys[:, :, to] = key.view(layout.heads, count, -1, layout.pair).transpose(1, 2)
+    pair = layout.format.pair
+    if layout.width % pair:
+        key = torch.nn.functional.pad(key, (0, pair - layout.width % pair))
+    keys[:, :, to] = key.view(layout.heads, count, -1, pair).transpose(1, 2)
     values[:, to, : layout.value_width] = stored.value
     values[:, to, layout.value_width :] = 0
     checked = stored.value
@@ -137,42 +133,13 @@ def read_pages(layout: PageLayout, pages: Tensor) -> StoredTokens:
 
 def _slab_views(layout: PageLayout, slabs: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Views of slabs (s, head_bytes): keys (s, ⌈width/n⌉, 64, n), values (s, 64, row), scales (s, 2, 64)."""
-    keys = slabs[:, layout.keys_at : layout.values_at].view(layout.dtype)
-    values = slabs[:, layout.values_at :].view(layout.dtype)
+    dtype, pair = layout.format.dtype, layout.format.pair
+    keys = slabs[:, layout.keys_at : layout.values_at].view(dtype)
+    values = slabs[:, layout.values_at :].view(dtype)
     scales = None
-    if layout.dtype is torch.int8:
+    if layout.format.has_scales:
         scales = slabs[:, _ALIGNMENT : layout.keys_at].view(torch.float32).unflatten(1, (2, PAGE))
-    return keys.unflatten(1, (-1, PAGE, layout.pair)), values.unflatten(1, (PAGE, layout.row)), scales
-
-
-INT8_MAX = 127
-
-
-def quantize(x: Float[Tensor, "*tokens width"]) -> tuple[Int[Tensor, "*tokens width"], Float[Tensor, "*tokens"]]:
-    """Quantize to int8: scale = max|x| / 127 and q = x / scale, rounded half to even, computed in float32.
-
-    A token of zeros has scale 0. A token with a non-finite element has scale NaN, so all of it becomes NaN.
-
-    >>> q, scale = quantize(torch.tensor([[254.0, -3.0, 0.0], [0.0, 0.0, 0.0]]))
-    >>> q.tolist(), scale.tolist()
-    ([[127, -2, 0], [0, 0, 0]], [2.0, 0.0])
-    """
-    x = x.to(torch.float32)
-    scale = x.abs().amax(-1) / INT8_MAX
-    scale = torch.where(torch.isfinite(x).all(-1), scale, torch.nan)
-    # Scales 0 and NaN define the token alone; q is 0 there.
-    usable = (scale > 0).unsqueeze(-1)
-    quotient = torch.where(usable, x / torch.where(usable, scale.unsqueeze(-1), 1.0), 0.0)
-    return quotient.round().clamp(-INT8_MAX, INT8_MAX).to(torch.int8), scale
-
-
-def dequantize(q: Int[Tensor, "*tokens width"], scale: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens width"]:
-    """scale · q in float32.
-
-    >>> dequantize(torch.tensor([[127, -2]], dtype=torch.int8), torch.tensor([2.0]))
-    tensor([[254.,  -4.]])
-    """
-    return q.to(torch.float32) * scale.unsqueeze(-1)
+    return keys.unflatten(1, (-1, PAGE, pair)), values.unflatten(1, (PAGE, layout.row)), scales
 
 
 _HUGE_PAGE = 2 << 20

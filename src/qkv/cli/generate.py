@@ -28,6 +28,7 @@ from transformers import (
 )
 
 from .. import hf
+from ..cache.formats import FORMATS
 from ..errors import OptionError, ShapeError, complaint
 from ..hf.checkpoint import Loaded, load, one_line
 from ..render.escapes import clean, json_text
@@ -36,7 +37,7 @@ _TOKENS = (
     "bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id",
     "suppress_tokens", "begin_suppress_tokens",
 )  # fmt: skip
-STORAGE = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int8}
+STORAGE = {each.short: each for each in FORMATS.values()}
 
 
 class Options(NamedTuple):
@@ -176,9 +177,7 @@ def plan_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor], options: Op
     kv_heads = _option(config, "num_key_value_heads") or heads
     width = _option(config, "head_dim") or config.hidden_size // heads
     rows, prompt = inputs["input_ids"].shape
-    size = STORAGE[options.kv_cache].itemsize
-    # int8 keeps a float32 scale for each token and head, of keys and of values.
-    token = config.num_hidden_layers * kv_heads * 2 * (width * size + (4 if size == 1 else 0))
+    token = config.num_hidden_layers * kv_heads * 2 * STORAGE[options.kv_cache].token_bytes(width)
     return {
         "model": type(model).__name__,
         "parameters": model.num_parameters(),
@@ -204,7 +203,7 @@ def _option(config: Any, name: str) -> int | None:
 
 def generate(loaded: Loaded, inputs: dict[str, torch.Tensor], options: Options, say: Any) -> Run:
     """Generate with qkv's attention and cache."""
-    cache = hf.cache(loaded.model, dtype=STORAGE[options.kv_cache])
+    cache = hf.cache(loaded.model, dtype=STORAGE[options.kv_cache].dtype)
     return _run(loaded, inputs, options, f"qkv {options.kv_cache}", cache, lambda: cache.nbytes, say)
 
 

@@ -8,8 +8,8 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache, get_layer_types_and_kwargs
 
-from ..cache.pages import STORAGE_CODE
-from ..errors import BackendRefused, DtypeError, OptionError, OptionTypeError, complaint
+from ..cache.formats import storage_format
+from ..errors import BackendRefused, OptionError, OptionTypeError, complaint
 from ..inputs import check_size
 from .interface import NAME, check_layers
 from .layers import LatentLayer, PagedLayer
@@ -102,11 +102,7 @@ def cache(
         raise BackendRefused(complaint("model", given, f"{NAME!r}", hint), ("only qkv reads pages",))
     check_layers(model)
     dtype = model.dtype if dtype is None else dtype
-    if dtype not in STORAGE_CODE:
-        wanted = "torch.float32, float16, bfloat16 or int8"
-        raise DtypeError(
-            complaint("dtype", dtype, wanted, "this is the storage format; the model may compute in another dtype")
-        )
+    storage_format(dtype)
     capacity = None if capacity is None else check_size("capacity", capacity)
     _check_is_decoder(model, config)
     kinds, options = get_layer_types_and_kwargs(config)

@@ -18,6 +18,7 @@ import torch
 
 from .. import ops
 from ..cache.decode import KVCache, decode
+from ..cache.formats import FORMATS
 from ..cost.machine import Machine, Progress, free_memory, last_level_cache, memory_bytes, processor_name
 from ..cost.price import Price, Work
 from ..features import elu1, relu
@@ -289,7 +290,7 @@ def _thread_scaling(rate: Callable[[], float]) -> float:
 
 
 DTYPES = ("float32", "bfloat16", "float16")
-STORAGES = ("float32", "bfloat16", "float16", "int8")
+STORAGES = tuple(each.name for each in FORMATS.values() if each.code is not None)
 MAX_FLOPS = 4e9  # of a call, some tens of milliseconds
 
 
