@@ -346,6 +346,8 @@ def test_blanks_and_code():
     assert judged(name, "self.heads", "blank").kind == judged(name, "1", "blank", options=offered).kind == "right"
     assert judged(name, "self.width", "blank", options=offered).kind == "wrong"
     assert judged(name, "self.width", "blank").kind == "unread"
+    assert judged(name, "heads or self.heads", "blank").kind == "right"
+    assert judged(name, "self.heads or self.width", "blank").kind == "unread"
 
 
 def test_proofs():

@@ -36,10 +36,14 @@ WRITTEN_OTHERWISE = [
     ("E[q^T k] = mu^T mu", r"\mathbb{E}[q^\top k] = \mu^\top\mu"),
     ("[0.5, 0.25]", "(0.5, 0.25)"),
     ("0", "zero"),
+    ("O(b d^2 + b d n)", "O(bd + bdn)\n2"),
+    ("(q^T k)^2", "(q k)\n⊤\n2"),
+    ("[1, 4, 3]", "V =\n1\n4\n3"),
+    (r"q \otimes q", "q⊗q"),
 ]
 ADDED = [("d^2", "d"), ("d^2", "2d"), ("b d^2", "b^2 d"), ("sqrt(d)", "d"), ("sqrt(2) d", "d"), ("2 d", "d"),
          ("-1", "1"), ("1/d", "d"), ("d mu^2", "d mu"), ("q^T k", "q k"), ("0.5", "1/2"), ("n d", "d"), ("d d", "d"),
-         ("64", "d"), ("mu", "the mean is d"), ("O(b d^2 + b d n)", "O(bd + bdn)\n2")]  # fmt: skip
+         ("64", "d"), ("mu", "the mean is d"), ("O(b^2 d^2 + b d n)", "O(bd + bdn)\n2")]  # fmt: skip
 LEFT_OUT = [("d", "2d"), ("d", "√d"), ("d", "d^2"), ("d", "d/2"), ("O(b d + b d n)", "O(bd + bdn)\n2"), ("d", "E = 2d")]
 
 

@@ -55,6 +55,8 @@ def supported(claim: str, quote: str) -> bool:
     (True, False, False, True)
     """
     said = glyphs(quote)
+    if re.search(phrases()["lone_sign"], quote):
+        return _supported_by_torn(claim, quote)
     flat = not re.search(phrases()["raised"], quote)
     pool = Counter(said) + Counter(letter for run in said if len(run) > 1 for letter in _letters(run))
     # Of a flattened formula, a digit behind a sign may be its exponent; roots and sums have letters for signs.
@@ -74,6 +76,25 @@ def supported(claim: str, quote: str) -> bool:
         if (absent and not stacked) or _omits(parts, said):
             return False
     return True
+
+
+def _supported_by_torn(claim: str, quote: str) -> bool:
+    r"""Whether a formula has the signs of a quote whose exponents and limits stand on lines apart: where is lost.
+
+    >>> _supported_by_torn("N d^2", "O(Nd )\n2"), _supported_by_torn("N d", "O(Nd )\n2")
+    (True, False)
+    """
+    pool, lone = _signs(quote), Counter(re.findall(r"^\s*(\d+)\s*$", quote, re.MULTILINE))
+    for letter, sign in (("p", "√"), ("P", "∑"), ("X", "∑"), (">", "T")):
+        pool[sign] += pool[letter]
+    wanted = _signs(re.sub(r"(^|[;\n])" + phrases()["piece_name"], r"\1", claim))
+    return not (wanted - pool) and not (lone - wanted)
+
+
+def _signs(text: str) -> Counter[str]:
+    """The signs of a formula wherever they stand; a line of a fraction is none."""
+    runs = [run.rpartition("^")[2] for run in glyphs(text) if run not in (_GAP, "/")]
+    return Counter(sign for run in runs for sign in (run if run.isalpha() else [run]))
 
 
 def _letters(run: str) -> list[str]:
