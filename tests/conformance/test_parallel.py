@@ -139,7 +139,7 @@ def test_any_call(ranks: Ranks, call: CallCase, shards: tuple[tuple[int, ...], t
 
 
 # These checks make calls with other lengths, and so with other shards, which a scan may refuse.
-OTHER_LENGTHS = {"masked_keys_can_be_appended", "chunks_of_queries_are_rows_of_the_whole", "pieces_merge_by_lse"}
+OTHER_LENGTHS = {"chunks_of_queries_are_rows_of_the_whole", "pieces_merge_by_lse"}
 
 
 def runs_all(split: str, trial: Trial, check: Check) -> bool:

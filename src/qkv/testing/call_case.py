@@ -11,7 +11,8 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
+from operator import and_, or_
 from typing import Any
 
 import torch
@@ -57,22 +58,11 @@ class Spec:
         return frozenset({self.kind}).union(*(part.kinds() for part in self.parts))
 
 
-def _scattered_rule(batch: Any, head: Any, query: Any, key: Any) -> Any:
-    return (7 * query + 3 * key + head + batch) % 4 != 0
-
-
-def _stripes_rule(batch: Any, head: Any, query: Any, key: Any) -> Any:
-    return (query + key) % 3 == 0
-
-
-def _nothing_rule(batch: Any, head: Any, query: Any, key: Any) -> Any:
-    return (query + key + head + batch) < 0
-
-
+# Of batch, head, query and key.
 RULES: dict[str, Callable[..., Any]] = {
-    "scattered": _scattered_rule,
-    "stripes": _stripes_rule,
-    "nothing": _nothing_rule,
+    "scattered": lambda b, h, i, j: (7 * i + 3 * j + h + b) % 4 != 0,
+    "stripes": lambda b, h, i, j: (i + j) % 3 == 0,
+    "nothing": lambda b, h, i, j: (i + j + h + b) < 0,
 }
 
 
@@ -116,29 +106,19 @@ def build_similarity(spec: Spec | None, *, width: int, heads: int, dtype: torch.
     if spec is None:
         return None
     options = dict(spec.options)
-    match spec.kind:
-        case "softmax":
-            seed = options.pop("seed", 0)
-            if options.get("sink") == "heads":
-                options["sink"] = torch.randn(heads, generator=generator(seed), dtype=torch.float64).to(dtype)
-            return Softmax(**options)
-        case "argmax":
-            return Argmax()
-        case "polynomial":
-            return Polynomial(**options)
-        case "feature_map":
-            return FeatureMap(_build_map(options.pop("map"), width), **options)
-        case "similarity":
-            return Similarity(FUNCTIONS[options["function"]])
-    raise ValueError(f"spec: got {spec!r}, wanted a similarity")
-
-
-def _build_map(name: str, width: int) -> Callable[[Tensor], Tensor]:
-    if name == "positive_random":
-        return features.positive_random(width, 8, seed=1)
-    if name == "polynomial":
-        return features.polynomial(2)
-    return getattr(features, name)
+    made = {"positive_random": lambda: features.positive_random(width, 8, seed=1), "polynomial": features.polynomial}
+    seed = options.pop("seed", 0)
+    if options.get("sink") == "heads":
+        options["sink"] = torch.randn(heads, generator=generator(seed), dtype=torch.float64).to(dtype)
+    if spec.kind == "feature_map":
+        name = options.pop("map")
+        return FeatureMap(made[name]() if name in made else getattr(features, name), **options)
+    if spec.kind == "similarity":
+        return Similarity(FUNCTIONS[options["function"]])
+    kinds = {"softmax": Softmax, "argmax": Argmax, "polynomial": Polynomial}
+    if spec.kind not in kinds:
+        raise ValueError(f"spec: got {spec!r}, wanted a similarity")
+    return kinds[spec.kind](**options)
 
 
 def build_mask(spec: Spec | None, extent: Extent) -> Any:
@@ -151,33 +131,26 @@ def build_mask(spec: Spec | None, extent: Extent) -> Any:
     if spec is None:
         return None
     options = dict(spec.options)
+    integers = partial(torch.tensor, dtype=torch.int64)
+    keys = (extent.batch, extent.len_k)
     match spec.kind:
-        case "and":
-            return reduce(lambda a, b: a & b, (build_mask(part, extent) for part in spec.parts))
-        case "or":
-            return reduce(lambda a, b: a | b, (build_mask(part, extent) for part in spec.parts))
-        case "causal":
-            return Causal(**options)
-        case "window":
-            return Window(**options)
+        case "and" | "or":
+            return reduce(and_ if spec.kind == "and" else or_, (build_mask(part, extent) for part in spec.parts))
+        case "causal" | "window":
+            return (Causal if spec.kind == "causal" else Window)(**options)
+        case "padding" if "lengths" in options:
+            return Padding(lengths=integers(options["lengths"]))
+        case "padding" if "keep_seed" in options:
+            return Padding(keep=torch.rand(keys, generator=generator(options["keep_seed"])) < 0.6)
         case "padding":
-            return _build_padding(options, extent)
+            return Padding(drop=torch.rand(keys, generator=generator(options["drop_seed"])) < 0.4)
         case "segments":
-            query, key = (torch.tensor(options[name], dtype=torch.int64) for name in ("query", "key"))
-            return Segments(query, key)
+            return Segments(integers(options["query"]), integers(options["key"]))
         case "dense":
             return Dense(draw_keep(extent, **options))
         case "predicate":
             return Predicate(RULES[options["rule"]])
     raise ValueError(f"spec: got {spec!r}, wanted a mask")
-
-
-def _build_padding(options: dict[str, Any], extent: Extent) -> Padding:
-    if "lengths" in options:
-        return Padding(lengths=torch.tensor(options["lengths"], dtype=torch.int64))
-    if "keep_seed" in options:
-        return Padding(keep=torch.rand(extent.batch, extent.len_k, generator=generator(options["keep_seed"])) < 0.6)
-    return Padding(drop=torch.rand(extent.batch, extent.len_k, generator=generator(options["drop_seed"])) < 0.4)
 
 
 def draw_keep(extent: Extent, *, seed: int, density: float = 0.6, axes: str = "bhqk") -> Tensor:
@@ -204,12 +177,7 @@ def draw_bias(extent: Extent, kind: str, seed: int, dtype: torch.dtype) -> Tenso
     return numbers.to(dtype)
 
 
-DTYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+DTYPES = {str(dtype)[6:]: dtype for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)}
 VALUES = ("gaussian", "large", "integers", "poisoned")
 BIASES = ("full", "row", "heads", "holes")
 
@@ -313,17 +281,9 @@ class CallCase:
         query, key, value = (LAYOUTS[self.layout](tensor) for tensor in (query, key, value))
         return query, key, value
 
-    @property
-    def query(self) -> Tensor:
-        return self.tensors[0]
-
-    @property
-    def key(self) -> Tensor:
-        return self.tensors[1]
-
-    @property
-    def value(self) -> Tensor:
-        return self.tensors[2]
+    query = property(lambda self: self.tensors[0])
+    key = property(lambda self: self.tensors[1])
+    value = property(lambda self: self.tensors[2])
 
     @property
     def kwargs(self) -> dict[str, Any]:

@@ -82,18 +82,14 @@ belong in the equation, not in the similarity.
     key = torch.randn(3, heads, 7, width, generator=source, dtype=torch.float64).mul(scale).to(dtype)
     whole = _checked_call(function, query, key)
     others = torch.arange(6, -1, -1)
-    for what, found, wanted in (
-        ("when it is called again", lambda: _checked_call(function, query, key), whole),
-        ("when the keys are cut into blocks", lambda: _checked_call(function, query, key[:, :, 2:4]), whole[..., 2:4]),
-        (
-            "when the queries are cut into blocks",
-            lambda: _checked_call(function, query[:, :, 1:2], key),
-            whole[:, :, 1:2],
-        ),
-        ("when the keys change places", lambda: _checked_call(function, query, key[:, :, others]), whole[..., others]),
-        ("when a batch row is alone", lambda: _checked_call(function, query[1:2], key[1:2]), whole[1:2]),
+    for what, (q, k), wanted in (
+        ("when it is called again", (query, key), whole),
+        ("when the keys are cut into blocks", (query, key[:, :, 2:4]), whole[..., 2:4]),
+        ("when the queries are cut into blocks", (query[:, :, 1:2], key), whole[:, :, 1:2]),
+        ("when the keys change places", (query, key[:, :, others]), whole[..., others]),
+        ("when a batch row is alone", (query[1:2], key[1:2]), whole[1:2]),
     ):
-        _assert_equal("function", what, found(), wanted, "one query and one key alone")
+        _assert_equal("function", what, _checked_call(function, q, k), wanted, "one query and one key alone")
     sums, sizes = whole.double().sum(-1), whole.double().abs().sum(-1)
     return Conditions(
         bool((whole >= 0).all()),
@@ -161,14 +157,8 @@ def _checked_call(function: Callable[[Tensor, Tensor], Tensor], query: Tensor, k
     if found.dtype is not query.dtype:
         raise DtypeError(complaint("function", f"{found.dtype} for {query.dtype}", f"{query.dtype}"))
     if not bool(found.isfinite().all()):
-        raise OptionError(
-            complaint(
-                "function",
-                "non-finite similarities",
-                "finite numbers for finite vectors",
-                "overflow, 0/0 and roots of negative numbers are the usual causes",
-            )
-        )
+        hint = "overflow, 0/0 and roots of negative numbers are the usual causes"
+        raise OptionError(complaint("function", "non-finite similarities", "finite numbers for finite vectors", hint))
     return found
 
 

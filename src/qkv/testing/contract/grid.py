@@ -17,6 +17,8 @@ from typing import Any
 from ..call_case import DTYPES, CallCase, Spec
 
 Row = dict[str, str]
+Axes = Mapping[str, Sequence[str]]
+Rule = Callable[[Mapping[str, str]], bool]
 
 SIMILARITIES: dict[str, Spec | None] = {
     "softmax": None,
@@ -109,9 +111,7 @@ def _possible(row: Mapping[str, str]) -> bool:
     )
 
 
-def pairwise(
-    axes: Mapping[str, Sequence[str]], possible: Callable[[Mapping[str, str]], bool], seed: int = 0
-) -> list[Row]:
+def pairwise(axes: Axes, possible: Rule, seed: int = 0) -> list[Row]:
     """Rows in which every possible pair of values occurs: greedy, adds the best of 20 random rows at a time.
 
     >>> rows = pairwise({"a": "xyz", "b": "pq", "c": "01"}, lambda row: True)
@@ -135,18 +135,12 @@ def pairwise(
     return rows
 
 
-def _pairs(row: Row, axes: Mapping[str, Sequence[str]]) -> set[tuple[tuple[str, str], tuple[str, str]]]:
+def _pairs(row: Row, axes: Axes) -> set[tuple[tuple[str, str], tuple[str, str]]]:
     known = [(axis, row[axis]) for axis in axes if axis in row]
     return set(itertools.combinations(known, 2))
 
 
-def _filled(
-    must: Row,
-    axes: Mapping[str, Sequence[str]],
-    missing: set[Any],
-    possible: Callable[[Mapping[str, str]], bool],
-    draw: random.Random,
-) -> Row:
+def _filled(must: Row, axes: Axes, missing: set[Any], possible: Rule, draw: random.Random) -> Row:
     """`must` with the other axes filled in a random order, each with the value that covers most pairs."""
     row = dict(must)
     others = [axis for axis in axes if axis not in row]
@@ -161,26 +155,13 @@ def _filled(
 
 def build_case(row: Mapping[str, str], seed: int) -> CallCase:
     """The call of a row of axis values."""
-    batch, heads_q, heads_kv, dims = HEADS[row["heads"]]
-    len_q, len_k, width, width_v = SIZES[row["size"]]
+    names = ("batch", "heads_q", "heads_kv", "dims", "len_q", "len_k", "width", "width_v")
+    sizes: dict[str, Any] = dict(zip(names, (*HEADS[row["heads"]], *SIZES[row["size"]]), strict=True))
     if row["size"] == "long":
-        # The oracle loops over queries: one batch row is enough.
-        batch = 1
-    return CallCase(
-        batch=batch,
-        heads_q=heads_q,
-        heads_kv=heads_kv,
-        len_q=len_q,
-        len_k=len_k,
-        width=width,
-        width_v=width_v,
-        dims=dims,
-        dtype=row["dtype"],
-        similarity=SIMILARITIES[row["similarity"]],
-        mask=MASKS[row["mask"]](batch, len_q, len_k),
-        bias=BIASES[row["bias"]],
-        seed=seed,
-    )
+        sizes["batch"] = 1  # the oracle loops over queries
+    mask = MASKS[row["mask"]](sizes["batch"], sizes["len_q"], sizes["len_k"])
+    similarity, bias = SIMILARITIES[row["similarity"]], BIASES[row["bias"]]
+    return CallCase(**sizes, dtype=row["dtype"], similarity=similarity, mask=mask, bias=bias, seed=seed)
 
 
 @lru_cache(maxsize=2)

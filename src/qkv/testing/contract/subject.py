@@ -87,6 +87,10 @@ class Answer(NamedTuple):
     lse: Tensor | None = None
     weights: Tensor | None = None
 
+    def rows(self, which: Any) -> Answer:
+        """Some rows of out and lse."""
+        return Answer(self.out[which], None if self.lse is None else self.lse[which])
+
 
 def run_case(
     subject: Subject, case: BackendCase, *, lse: bool = False, weights: bool = False, **changes: Any
@@ -94,15 +98,8 @@ def run_case(
     """Run the case's call, with some arguments changed; lse is returned only for softmax."""
     lse = lse and case.call.kind == "softmax"
     given = {**case.call.kwargs, **changes}
-    answer = subject.attend(
-        given.pop("query"),
-        given.pop("key"),
-        given.pop("value"),
-        backend=case.backend,
-        return_lse=lse,
-        return_weights=weights,
-        **given,
-    )
+    tensors = [given.pop(name) for name in ("query", "key", "value")]
+    answer = subject.attend(*tensors, backend=case.backend, return_lse=lse, return_weights=weights, **given)
     if not (lse or weights):
         assert isinstance(answer, Tensor), f"out alone should be a tensor, not {type(answer).__name__}"
         return Answer(answer)
@@ -112,12 +109,12 @@ def run_case(
 
 
 def gradients(
-    subject: Subject, case: BackendCase, cotangent: Tensor | None = None, **changes: Any
+    subject: Subject, case: BackendCase, cotangent: Tensor | None = None, *, missing: bool = True, **changes: Any
 ) -> dict[str, Tensor]:
     """d Σ(cotangent · out) for query, key, value and, where the call has them, bias and sink."""
     leaves = leaves_of(case.call, **changes)
     out = run_case(subject, case, **arguments(case.call, leaves)).out
-    return differentiate(out, leaves, cotangent_like(out) if cotangent is None else cotangent)
+    return differentiate(out, leaves, cotangent_like(out) if cotangent is None else cotangent, missing=missing)
 
 
 def leaves_of(call: CallCase, dtype: torch.dtype | None = None, **changes: Tensor) -> dict[str, Tensor]:
@@ -244,20 +241,12 @@ class Check:
 _REGISTERED: dict[str, Check] = {}
 
 
-def _always(call: CallCase) -> bool:
-    return True
-
-
-def _no_extra_calls(call: CallCase) -> tuple[CallCase, ...]:
-    return ()
-
-
 def check(
     promise: int,
     *,
-    applies: Callable[[CallCase], bool] = _always,
+    applies: Callable[[CallCase], bool] = lambda call: True,
     wants: Iterable[str] = (),
-    extra_calls: Callable[[CallCase], tuple[CallCase, ...]] = _no_extra_calls,
+    extra_calls: Callable[[CallCase], tuple[CallCase, ...]] = lambda call: (),
     refusable: bool = True,
 ) -> Callable[[Body], Body]:
     """Register a function of (subject, case) as a check, under its own name."""
@@ -306,9 +295,9 @@ class Report:
         counts = Counter((one.case.backend, one.check, one.status) for one in self.outcomes)
         pairs = dict.fromkeys((one.case.backend, one.check) for one in self.outcomes)
         lines = [f"{'backend':10} {'check':36} {'passed':>7} {'failed':>7} {'refused':>8}"]
-        for backend, name in pairs:
-            passed, failed, refused = (counts[backend, name, status] for status in ("passed", "failed", "refused"))
-            lines.append(f"{backend:10} {name:36} {passed:7} {failed:7} {refused:8}")
+        for pair in pairs:
+            passed, failed, refused = (counts[*pair, status] for status in ("passed", "failed", "refused"))
+            lines.append(f"{pair[0]:10} {pair[1]:36} {passed:7} {failed:7} {refused:8}")
         return "\n".join(lines)
 
     def raise_for_failures(self, most: int = 3) -> None:
