@@ -307,10 +307,17 @@ private:
                 if (masked[r * kPartTokens + t]) continue;
                 float weight = weights[r * kPartTokens + t];
                 if (token_scales != nullptr) weight *= token_scales[t];
-                kernels_.weigh_page(&weight, 1, 1, values + t * value_slots_ * element_size(storage), storage,
-                                    value_slots_, 1, sums + r * value_slots_, {}, nullptr);
+                const char* value = values + t * value_slots_ * element_size(storage);
+                if (weight == 0.0f && storage != Dtype::int8) weight = positive_if_nonfinite(value, storage);
+                kernels_.weigh_page(&weight, 1, 1, value, storage, value_slots_, 1, sums + r * value_slots_, {},
+                                    nullptr);
             }
         }
+    }
+
+    // A factor that underflows to 0 is positive in truth: it leaves an infinity infinite, and 0 · ∞ would be NaN.
+    float positive_if_nonfinite(const void* values, Dtype dtype) const {
+        return kernels_.all_finite(values, value_slots_, dtype) ? 0.0f : std::numeric_limits<float>::min();
     }
 
     void fold(const Sums& total, const Sums& part, int rows) const {
@@ -325,7 +332,9 @@ private:
         kernels_.exponentials(smaller, count, 1.0f, 0.0f);
         for (int r = 0; r < rows; ++r) {
             const bool rises = part.highest[r] > total.highest[r];
-            const float kept = rises ? smaller[r] : 1.0f, taken = rises ? 1.0f : smaller[r];
+            float kept = rises ? smaller[r] : 1.0f, taken = rises ? 1.0f : smaller[r];
+            if (kept == 0.0f) kept = positive_if_nonfinite(total.values + r * value_slots_, Dtype::float32);
+            if (taken == 0.0f) taken = positive_if_nonfinite(part.values + r * value_slots_, Dtype::float32);
             kernels_.merge_row(total.values + r * value_slots_, kept, part.values + r * value_slots_, taken,
                               value_slots_);
             // A NaN weight (a NaN score among -inf) must not be lost to the factor 0 of its part.
@@ -351,7 +360,8 @@ private:
                 weight = weight * kept + std::exp(sink - top);
                 highest = std::max(highest, sink);
             }
-            const float factor = kept / weight;
+            float factor = kept / weight;
+            if (factor == 0.0f) factor = positive_if_nonfinite(values, Dtype::float32);
             for (int64_t c = 0; c < value_slots_; ++c) values[c] *= factor;
             rows.write(r, values, problem_.lse == nullptr ? 0.0f : finite_or_zero(highest) + std::log(weight));
         }

@@ -89,3 +89,19 @@ def test_a_row_that_overflows_changes_no_bit_of_the_others() -> None:
     out = qkv.attention(query, key, value, backend="native")
     assert torch.equal(out[0], alone)
     assert out[1].isfinite().all()
+
+
+@pytest.mark.parametrize("past", [20, 1000])
+@pytest.mark.parametrize("sink", [None, 300.0])
+def test_an_infinite_value_of_a_cache_stays_infinite_under_a_weight_that_underflows(
+    past: int, sink: float | None
+) -> None:
+    for best, infinite in ((0, past - 1), (past - 1, 0), (past // 2, 1)):
+        key, value = torch.zeros(1, 1, past, 4), torch.ones(1, 1, past, 4)
+        key[0, 0, best], value[0, 0, infinite, 1] = 1.0, float("inf")
+        cache = qkv.KVCache(1, 1, 4)
+        cache.append(key, value)
+        new = torch.zeros(1, 1, 1, 4)
+        out = qkv.decode(new + 200.0, new, new, cache, similarity=qkv.Softmax(sink=sink)).flatten()
+        assert out[1] == float("inf")
+        assert out[[0, 2, 3]].isfinite().all()
