@@ -149,3 +149,27 @@ def test_a_whole_chat_with_the_explicit_reader():
     )
     (found,) = grade(read_chat(text)).rows
     assert (found.label, found.status, found.first_right, found.found_by) == ("1(a)", "needed correction", 3, "student")
+
+
+@pytest.mark.parametrize(("number", "status"), [("2", "one shot"), ("1", "unread")])
+def test_a_doubt_counts_for_its_own_question(number, status):
+    both = {"1": bank.named("scaling"), "2": bank.named("scaling-scalar")}
+    talk = (f"s: Please solve problem {number}, part (c).", "t: done", "s: Are you sure about (c)?", "t: yes",
+            "s: Please solve problem 1.", "t: answered")  # fmt: skip
+    rows = {(each.question, each.part): each for each in grade(chat(*talk), both, Recorded((5, "c", RIGHT))).rows}
+    assert rows["1", "c"].status == status
+
+
+def test_an_answer_that_was_not_read_before_a_doubt_leaves_the_row_open():
+    assert row((1, "c", "", "equation"), (3, "c", RIGHT)).status == "unread"
+    calm = ("s: Problem 1.", "t: first", "s: Thanks.", "t: second")
+    assert row((1, "c", "", "equation"), (3, "c", RIGHT), talk=calm).status == "one shot"
+
+
+@pytest.mark.parametrize(("space", "status"), [("as said above", "unread"), ("", "one shot")])
+def test_a_piece_that_was_not_read_leaves_the_row_open(space, status):
+    time, whole = "time = O(N^2 D + N^2 M)", "time = O(N^2 D + N^2 M); space = O(N^2 + N D + N M)"
+    first = f"{time}; space = {space}" if space else time
+    calm = ("s: Problem 1.", "t: first", "s: Thanks.", "t: second")
+    report = grade(chat(*calm), {"1": bank.named("kernels")}, Recorded((1, "c", first), (3, "c", whole)))
+    assert next(each for each in report.rows if each.part == "c").status == status

@@ -125,3 +125,26 @@ def test_labels():
     assert split_label("") == ("", "")
     assert split_label("A(b)") == ("A", "b")
     assert split_label("(c)") == ("", "c")
+
+
+def test_what_a_sheet_asks_to_explain_has_its_rubric():
+    sheet = f"{SHEET}\n## Problem 3\n\nHow does argmax in place of softmax affect our ability to train the model?\n"
+    found = from_sheet(sheet)["3"]
+    assert judge(found, "", "The gradient is zero almost everywhere, so queries and keys cannot be trained.")
+    assert judge(found, "", "It makes no difference: gradients flow to the queries as before.").kind != "right"
+    assert judge(found, "", "It keeps gradients from flowing back to queries and keys, so they cannot learn.")
+
+
+def test_questions_of_a_chat_keep_their_titles():
+    text = f"Problem 4. Products of random vectors\n\n{LAWS}\n\n(a) Find $E[q^T k]$ in terms of $\\mu$ and $d$."
+    found = from_chat(read_chat(f"User: {text}\n\nAssistant: Sure.\n", name="chat.md"))
+    assert found["4"].title == "Products of random vectors"
+    assert "Find" in found["4"].printed
+
+
+def test_sizes_by_the_letters_of_a_listing():
+    decoding = from_bank(["4=decoding"])["4"]
+    part = next(each.label for each in decoding.asked if each.quantity == "growth_moved")
+    assert judge(decoding, part, "O(d^2 + b d + b n k)")
+    assert judge(decoding, part, "O(d^2 + b d + b n d / h)")
+    assert judge(decoding, part, "O(d^2 + b d + b n h k)").kind == "wrong"

@@ -315,3 +315,45 @@ def test_what_is_no_answer_does_not_accuse(reply: str) -> None:
 def test_other_names_are_not_held_against_anybody() -> None:
     (claim,) = claims(said("(g) Answer: O(d^2 + b d + b n k)", "question 4"), PRINTED)
     assert (claim.anchor, claim.counts) == ("none", False)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["shape of W: {}", "W is {} (one for all heads)", "{} (shared by the heads).", "W → {}"],
+)
+def test_an_option_with_a_name_before_and_a_remark_behind(line: str) -> None:
+    asked = next(each for each in DECODING["4"].asked if each.options)
+    right, other = asked.options[0].text, asked.options[1].text
+    question = {"1": DECODING["4"].model_copy(update={"asked": (asked,)})}
+    assert counted(said(f"({asked.label}) {line.format(right)}"), question) == {asked.label: [right]}
+    assert not counted(said(f"({asked.label}) it is {right} or else it is {other} here"), question)
+
+
+def test_a_root_over_lines() -> None:
+    text = said("Part (c)\nSetting this equal to 1:\ns =\np\nd\nThis is why scores are divided by it.")
+    assert counted(text, SCALING) == {"c": ["s = sqrt(d)"]}
+
+
+def test_a_piece_that_is_named_twice_is_unread() -> None:
+    kernels = {"1": bank.named("kernels")}
+    once = "(c)\n- Time: O(N^2 D + N^2 M)\n- Space: O(N^2 + N D + N M) (scores and inputs kept)"
+    assert list(counted(said(once), kernels)) == ["c"]
+    assert not counted(said(f"{once}\n\nThe linear one:\n- Time: O(N D^3)\n- Space: O(N D^2)"), kernels)
+    total = f"{once}\n- Total time: O(N^2 D + N^2 M)"
+    assert list(counted(said(total), kernels)) == ["c"]
+
+
+def test_lines_of_the_sheet_are_no_explanation() -> None:
+    asked = Asked(label="a", quantity="words", rubric="argmax training", text="How does argmax affect training?")
+    question = Exercise(text="Think about how gradients flow through the network to the queries.", asked=(asked,))
+    text = said("(a) The gradient is zero almost everywhere, so the model\nThink about how gradientsflow through the "
+                "net- work to the queries.\ncannot learn better queries.")  # fmt: skip
+    (claim,) = claims(text, {"1": question})
+    assert "flow" not in claim.claim
+    assert "the model cannot learn" in claim.claim
+
+
+@pytest.mark.parametrize(("prompt", "part"), [("Are you sure about a?", "a"), ("This is for a class I take.", None)])
+def test_an_article_is_no_part(prompt: str, part: str | None) -> None:
+    text = f"User: Please solve question 1.\n\nAssistant: Sure.\n\nUser: {prompt}\n\nAssistant: $$E[q^T k] = 7 d$$\n"
+    assert {claim.part for claim in claims(text, SCALING)} == ({part} if part else set())

@@ -102,3 +102,25 @@ def test_a_sheet_of_thousands_of_questions_is_read_in_part_and_says_so():
     readings = read_sheet("\n\n".join(f"{n}. Compute softmax([1, 2, {n}])." for n in range(1, 2002)))
     assert len(readings) == 301
     assert readings[-1].findings[0].code == "too_large"
+
+
+def test_parts_of_a_question_share_the_constant_of_a_kernel() -> None:
+    sheet = """## Question 1
+
+Attention may use a polynomial kernel.
+
+(a) Its degree is set to be 2 and any constant factor is set to be 1. Derive sim(q, k) for quadratic kernel attention.
+
+(b) Derive the corresponding feature map for the quadratic kernel.
+"""
+    kernel, features = (reading.solve().parts[0].answer for reading in read_sheet(sheet))
+    for answer in (kernel, features):
+        assert answer is not None
+        assert not answer.assumed
+
+
+def test_the_numerator_of_a_torn_fraction_defines_nothing() -> None:
+    torn = read_sheet(
+        "Heads have width k= d\nh, and there are n tokens.\n\nWhat is the time complexity of attention?\n"
+    )
+    assert not any(each.text.startswith("k") for reading in torn for each in reading.exercise.definitions)
