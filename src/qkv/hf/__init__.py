@@ -8,22 +8,14 @@ from typing import TYPE_CHECKING
 
 from ..errors import MissingExtra
 
-_MODULE_OF_NAME = {
-    "PagedCache": "caches",
-    "PagedEncoderDecoderCache": "caches",
-    "cache": "caches",
-    "CapturedAttention": "captured",
-    "HeadStatistics": "captured",
-    "capture": "captured",
-    "head_statistics": "captured",
-    "Loaded": "checkpoint",
-    "load": "checkpoint",
-    "Conversion": "conversion",
-    "convert": "conversion",
-    "layer_calls": "interface",
-    "register": "interface",
-    "reset_layer_calls": "interface",
+_NAMES = {
+    "caches": ("PagedCache", "PagedEncoderDecoderCache", "cache"),
+    "captured": ("CapturedAttention", "HeadStatistics", "capture", "head_statistics"),
+    "checkpoint": ("Loaded", "load"),
+    "conversion": ("Conversion", "convert"),
+    "interface": ("layer_calls", "register", "reset_layer_calls"),
 }
+_MODULE_OF_NAME = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "CapturedAttention",

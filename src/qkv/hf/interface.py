@@ -19,7 +19,7 @@ from ..errors import BackendRefused
 from ..functional import attention
 from ..masks import Causal, Mask, Window
 from ..similarity import Softmax
-from .layers import PagedStates, layer_refused, match_dtype
+from .layers import LayerCall, PagedStates, layer_refused, match_dtype
 from .masks import ADDITIVE_MASK_CONFIGS, LazyMask, join_masks, make_mask, read_mask_tensor
 
 _LAYER_CALLS: Counter[tuple[str, int | None]] = Counter()
@@ -92,7 +92,8 @@ def attention_forward(
             raise layer_refused(module, "dropout is not supported with a qkv.hf.cache; call model.eval()")
         if is_causal is False and query.shape[2] > 1 and not isinstance(attention_mask, Tensor):
             raise layer_refused(module, "it is not causal, which a cache requires; run it without past_key_values")
-        out, weights = key.layer.attend(module, query, key, value, attention_mask, similarity, bias, return_weights)
+        call = LayerCall(module, query, key, value, attention_mask, similarity, bias, return_weights)  # pyright: ignore
+        out, weights = key.layer.attend(call)
     else:
         key, value = match_dtype(query, key, value)
         mask, added = _read_mask(module, query, key, attention_mask, is_causal, sliding_window)

@@ -81,6 +81,12 @@ class PagedLayer(CacheLayerMixin):
         self._pending: PagedStates | None = None
         self._clear()
 
+    @property
+    def tokens(self) -> KVCache:
+        """The cache, which exists."""
+        assert self.cache is not None
+        return self.cache
+
     def _clear(self) -> None:
         self.length = 0
         self._real: Tensor | None = None  # (batch, length), True for real tokens; None: all are real
@@ -202,8 +208,7 @@ class PagedLayer(CacheLayerMixin):
 
     def stored(self, total: int) -> Tensor:
         """(batch, total) booleans: the positions that are stored."""
-        assert self.cache is not None
-        stored = torch.ones(self.cache.batch, total, dtype=torch.bool)
+        stored = torch.ones(self.tokens.batch, total, dtype=torch.bool)
         if self._stored is not None:
             stored[:, : self._stored.shape[1]] = self._stored[:, :total]
         return stored
@@ -216,54 +221,44 @@ class PagedLayer(CacheLayerMixin):
 
     # The interface of the attention function.
 
-    def attend(
-        self,
-        module: nn.Module,
-        query: Tensor,
-        key: PagedStates,
-        value: Any,
-        given: Any,
-        similarity: Softmax,
-        bias: Tensor | None,
-        return_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Append the tokens of `update`, then attend from the queries."""
-        if self._pending is not key or type(value) is not PagedStates or value.layer is not self:
-            raise layer_refused(module, "it reads keys that another layer or an earlier call has appended")
+    def attend(self, call: LayerCall) -> tuple[Tensor, Tensor | None]:
+        """Append the tokens of `update`, whose `PagedStates` are the keys and values, then attend from the queries."""
+        states: tuple[Any, Any] = call.key, call.value
+        if self._pending is not states[0] or type(states[1]) is not PagedStates or states[1].layer is not self:
+            raise layer_refused(call.module, "it reads keys that another layer or an earlier call has appended")
         self._pending = None
-        cache = self.cache
-        assert cache is not None
+        new_key, new_value = match_dtype(call.query, states[0].new, states[1].new)
+        call = call._replace(key=new_key, value=new_value)
+        given = call.given
         lazy_mask = given if isinstance(given, LazyMask) else None
-        new_key, new_value = match_dtype(query, key.new, value.new)
         n = new_key.shape[2]
-        if query.shape[2] != n:
-            raise ShapeError(complaint("query", f"{query.shape[2]} queries", f"{n}, one for each new token"))
+        if call.query.shape[2] != n:
+            raise ShapeError(complaint("query", f"{call.query.shape[2]} queries", f"{n}, one for each new token"))
         if lazy_mask is not None and lazy_mask.sizes.queries_from != self.length:
             given = f"a mask for new tokens from position {lazy_mask.sizes.queries_from} on"
             hint = "a forward pass that raised an error updated some layers only: reset() or crop() the cache"
             raise MaskError(complaint("attention_mask", given, f"{self.length}, the length of this layer", hint))
         plain_step = (
-            self._real is None if lazy_mask is None else self._covers(lazy_mask) and self._continues(lazy_mask, bias)
+            self._real is None
+            if lazy_mask is None
+            else self._covers(lazy_mask) and self._continues(lazy_mask, call.bias)
         )
-        if plain_step and not return_weights and (lazy_mask is not None or given is None):
+        if plain_step and not call.return_weights and (lazy_mask is not None or given is None):
             # Only causal and the cache's window: `decode` can use its plan.
-            out = decode(query, new_key, new_value, cache, similarity=similarity, bias=bias)
+            out = decode(call.query, new_key, new_value, self.tokens, similarity=call.similarity, bias=call.bias)
             self.length += n
             self._real = None if lazy_mask is None else lazy_mask.keep
             return out, None
-        return run_call(self, LayerCall(module, query, new_key, new_value, given, similarity, bias, return_weights))
+        return run_call(self, call)
 
     def _covers(self, lazy_mask: LazyMask) -> bool:
         """Whether causal and the cache's window are equivalent to the mask's rules."""
-        rules, cache = lazy_mask.rules, self.cache
-        assert cache is not None
-        if rules.others:
+        rules, window = lazy_mask.rules, self.tokens.window
+        if rules.others or not rules.causal:
             return False
         if not rules.windows:
-            return rules.causal and cache.window is None
-        return rules.causal and all(
-            cache.window == left + 1 and (right is None or right >= 0) for left, right in rules.windows
-        )
+            return window is None
+        return all(window == left + 1 and (right is None or right >= 0) for left, right in rules.windows)
 
     def _continues(self, lazy_mask: LazyMask, bias: Tensor | None) -> bool:
         """Whether all stored and new tokens are real, so that no mask is needed."""
@@ -285,10 +280,9 @@ class LatentLayer(PagedLayer):
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         if self.cache is None or (self.length == 0 and self.cache.batch != key_states.shape[0]):
             self.lazy_initialization(key_states, value_states)
-        assert self.cache is not None
-        self.cache.append(key_states, value_states)
+        self.tokens.append(key_states, value_states)
         self.length += key_states.shape[2]
-        return tuple(tensor.to(key_states.dtype) for tensor in self.cache.tensors())
+        return tuple(tensor.to(key_states.dtype) for tensor in self.tokens.tensors())
 
 
 class LayerCall(NamedTuple):
@@ -316,8 +310,7 @@ class CallMasks(NamedTuple):
 
 def run_call(layer: PagedLayer, call: LayerCall) -> tuple[Tensor, Tensor | None]:
     """Append and attend, with padding among the new tokens, masks or weights."""
-    cache = layer.cache
-    assert cache is not None
+    cache = layer.tokens
     n = call.key.shape[2]
     total = layer.length + n
     real = _real_positions(layer, call, total)
@@ -361,8 +354,7 @@ def _real_positions(layer: PagedLayer, call: LayerCall, total: int) -> Tensor | 
 
 
 def _call_masks(layer: PagedLayer, call: LayerCall, total: int) -> CallMasks:
-    cache = layer.cache
-    assert cache is not None
+    cache = layer.tokens
     if not isinstance(call.given, LazyMask):
         if call.given is None or call.given.dim() == 2:
             return CallMasks([], call.bias, True, cache.window is not None, call.bias is not None)
@@ -415,8 +407,7 @@ def _decode_call(
     layer: PagedLayer, call: LayerCall, call_masks: CallMasks, real: Tensor | None, stored: Tensor | None, total: int
 ) -> tuple[Tensor, bool]:
     """The output, and whether the cache then has padding tokens."""
-    cache = layer.cache
-    assert cache is not None
+    cache = layer.tokens
     new = torch.ones(cache.batch, total - layer.length, dtype=torch.bool) if stored is None else stored.cpu()
     stored_all = torch.cat([layer.stored(layer.length), new], 1)
     some_missing = not bool(stored_all.all())
@@ -487,8 +478,7 @@ def _compute_weights(
     layer: PagedLayer, call: LayerCall, call_masks: CallMasks, real: Tensor | None, total: int
 ) -> Tensor:
     """The weights (batch, heads_q, n, total), 0 for positions that are not stored; computed separately."""
-    cache = layer.cache
-    assert cache is not None
+    cache = layer.tokens
     n = call.key.shape[2]
     stored_all = layer.stored(total)
     keys, values = (tensor.to(call.query.dtype) for tensor in cache.tensors())
@@ -503,21 +493,14 @@ def _compute_weights(
         count = len(columns)
         if not count:
             continue
-        bias = (
-            None
-            if call_masks.bias is None
-            else call_masks.bias.expand(cache.batch, -1, -1, -1)[row : row + 1][..., columns]
+        own = slice(row, row + 1)
+        keep, bias = (
+            None if table is None else table.expand(cache.batch, -1, -1, -1)[own][..., columns]
+            for table in (cells, call_masks.bias)
         )
-        keep = cells.expand(cache.batch, -1, -1, -1)[row : row + 1][..., columns]
-        weights[row : row + 1, :, :, columns] = attention(
-            call.query[row : row + 1],
-            keys[row : row + 1, :, :count],
-            values[row : row + 1, :, :count],
-            similarity=call.similarity,
-            mask=Dense(keep),
-            bias=bias,
-            return_weights=True,
-        )[1]
+        tensors = call.query[own], keys[own, :, :count], values[own, :, :count]
+        options = {"similarity": call.similarity, "mask": Dense.borrowed(keep), "bias": bias}
+        weights[own, :, :, columns] = attention(*tensors, **options, return_weights=True)[1]
     return weights
 
 

@@ -8,6 +8,8 @@ computes with the mask gets a boolean tensor, computed when it is needed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import and_
 from typing import Any, NamedTuple
 
 import torch
@@ -110,10 +112,7 @@ class LazyMask(Tensor):
 
 def join_masks(masks: list[Mask]) -> Mask | None:
     """The masks joined by &; None for no masks."""
-    joined = None
-    for mask in masks:
-        joined = mask if joined is None else joined & mask
-    return joined
+    return reduce(and_, masks) if masks else None
 
 
 def make_mask(
@@ -139,7 +138,7 @@ def make_mask(
     if rules is None:
         # An unknown mask function: transformers evaluates it.
         cells = _dense_cells(mask_function, None, use_vmap, device, *sizes)
-        rules = MaskRules(others=(Dense(cells),))
+        rules = MaskRules(others=(Dense.borrowed(cells),))
     mask_dtype = dtype if type(config) in ADDITIVE_MASK_CONFIGS else torch.bool
     return LazyMask(rules, sizes, _real_positions(attention_mask, rules, sizes), device, mask_dtype)
 
@@ -184,7 +183,8 @@ def _read_mask_function(function: Callable[..., Any], sizes: MaskSizes) -> MaskR
     name = function.__qualname__.split(".")[0]
     if name == "and_masks":
         parts = [_read_mask_function(part, sizes) for part in variables["mask_functions"]]
-        return None if None in parts else _join_rules([part for part in parts if part is not None])
+        known = [part for part in parts if part is not None]
+        return reduce(and_, known, MaskRules()) if len(known) == len(parts) else None
     if name == "sliding_window_overlay":
         return MaskRules(windows=((variables["sliding_window"] - 1, None),))
     if name == "sliding_window_bidirectional_overlay":
@@ -194,13 +194,6 @@ def _read_mask_function(function: Callable[..., Any], sizes: MaskSizes) -> MaskR
     if name == "packed_sequence_mask_function":
         return MaskRules(others=(_document_segments(variables["packed_sequence_mask"], sizes),))
     return None
-
-
-def _join_rules(parts: list[MaskRules]) -> MaskRules:
-    joined = MaskRules()
-    for part in parts:
-        joined = joined & part
-    return joined
 
 
 def _chunk_segments(size: int, first: Tensor, sizes: MaskSizes) -> Segments:
@@ -230,7 +223,7 @@ def read_mask_tensor(query: Tensor, given: Any, keys: int) -> tuple[Mask | None,
         raise ShapeError(complaint("attention_mask", f"shape {tuple(given.shape)}", wanted))
     cells = given[..., :keys]
     if cells.dtype is torch.bool:
-        return Dense(cells), None
+        return Dense.borrowed(cells), None
     if not cells.is_floating_point():
         hint = "booleans are a mask (True attends), floats are added to the scores"
         raise DtypeError(complaint("attention_mask", f"a 4-D tensor of {given.dtype}", "booleans or floats", hint))
