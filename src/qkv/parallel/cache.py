@@ -62,17 +62,12 @@ class KVCache:
         own = None if self._capacity is None else max(1, int(self._slots(self._capacity)))
         # The attended keys of a rank span fewer slots than this.
         ring = None if self._window is None else -(-self._window // self._axis.size)
-        self._local = LocalCache(
-            batch, heads, width, value_width=value_width, capacity=own, window=ring, dtype=dtype
-        )  # fmt: skip
-        self._set_rows(np.zeros(self._local.batch, dtype=np.int64), np.zeros(self._local.batch, dtype=np.int64))
-        self.token_type: tuple[torch.dtype, torch.device] | None = (
-            None  # of the first tokens, even if another rank stores them
-        )
-
-    def _set_rows(self, lengths: np.ndarray, longest: np.ndarray) -> None:
-        """longest: the largest length of each row since it was empty, which determines what a window has dropped."""
-        self._lengths, self._longest = lengths, longest
+        options = {"value_width": value_width, "capacity": own, "window": ring, "dtype": dtype}
+        self._local = LocalCache(batch, heads, width, **options)
+        # longest: the largest length of each row since it was empty, which determines what a window has dropped.
+        self._lengths = self._longest = np.zeros(self._local.batch, dtype=np.int64)
+        # Of the first tokens, even if another rank stores them.
+        self.token_type: tuple[torch.dtype, torch.device] | None = None
 
     @property
     def batch(self) -> int:
@@ -176,31 +171,28 @@ class KVCache:
             self._check_not_dropped(n)
             self._local.crop(int(self._slots(n)))
             lengths = np.minimum(self._lengths, n)
-            self._set_rows(lengths, np.where(lengths == 0, 0, self._longest))
+            self._lengths, self._longest = lengths, np.where(lengths == 0, 0, self._longest)
 
     def reorder(self, index: Any) -> None:
         """Replace rows by rows[index], as in beam search: a row may occur more than once or not at all."""
         with self._lock:
             rows = check_rows(index, self.batch)
             self._local.reorder(rows)
-            self._set_rows(self._lengths[rows], self._longest[rows])
+            self._lengths, self._longest = self._lengths[rows], self._longest[rows]
 
     def fork(self) -> KVCache:
         """An independent cache with the same tokens; pages are shared until one of the two writes to them."""
         with self._lock:
             other = object.__new__(type(self))
-            other._axis, other._capacity, other._window, other.token_type = (
-                self._axis, self._capacity, self._window, self.token_type
-            )  # fmt: skip
+            other.__dict__.update(self.__dict__)
             other._local = self._local.fork()
-            other._set_rows(self._lengths.copy(), self._longest.copy())
             return other
 
     def reset(self) -> None:
         """Remove all tokens; new tokens may have another dtype."""
         with self._lock:
             self._local.reset()
-            self._set_rows(np.zeros_like(self._lengths), np.zeros_like(self._longest))
+            self._lengths = self._longest = np.zeros_like(self._lengths)
             self.token_type = None
 
     def __copy__(self) -> KVCache:
@@ -270,5 +262,5 @@ class KVCache:
             return
         if self.token_type is None:
             self.token_type = key.dtype, key.device
-        lengths = self._lengths + (key.shape[2] if counts is None else counts)
-        self._set_rows(lengths, np.maximum(self._longest, lengths))
+        self._lengths = self._lengths + (key.shape[2] if counts is None else counts)
+        self._longest = np.maximum(self._longest, self._lengths)

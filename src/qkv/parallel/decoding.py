@@ -35,6 +35,7 @@ from .check import compare_numbers
 from .consensus import PendingAgreement, finish_agreement, list_ranks, sharing_errors, start_agreement
 from .describe import dtype_text, mask_text, similarity_text, value_text
 from .inputs import Range, check_device
+from .ring import merge_into
 from .transfer import Axis, all_reduce
 
 _UNBOUNDED = 1 << 62
@@ -186,19 +187,19 @@ class _PartialResult:
             message = all_reduce(axis, message, lambda every, shape=own.shape: self._reduce(every, shape))
             _raise_failures(axis, message[own.numel() :], failure)
             found = message[: own.numel()].view(own.shape).to(self.out.device)
-            if self.at is None:
-                out, _ = merge_by_lse([found], None if sink is None else sink[first : first + height])
-            else:  # NaN where a score is NaN, and 0 where no key is attended
-                score = found[:, width, None]
-                out = torch.where(score == NEG_INF, 0.0, found[:, :width]).masked_fill(score.isnan(), torch.nan)
-            self.answer.view(-1, width)[first : first + height] = out[:, :width]
+            out, score = found[:, :width], found[:, width]
+            if self.at is not None:  # NaN where a score is NaN, and 0 where no key is attended
+                out = torch.where(score[:, None] == NEG_INF, 0.0, out).masked_fill(score[:, None].isnan(), torch.nan)
+            elif sink is not None:  # a part of its own, whose value is 0
+                merge_into(out, score, torch.zeros_like(out), sink[first : first + height])
+            self.answer.view(-1, width)[first : first + height] = out
         return self.answer
 
     def _reduce(self, every: list[Tensor], shape: torch.Size) -> Tensor:
         """Merge the messages of several ranks into one."""
         parts = [each[: shape.numel()].view(shape) for each in every]
         failed = torch.stack([each[shape.numel() :] for each in every]).sum(0)  # each rank fills another number
-        whole = torch.cat(merge_by_lse(parts), 1) if self.at is None else _best_of_ranks(parts)
+        whole = _merge_ranks(parts) if self.at is None else _best_of_ranks(parts)
         return torch.cat([whole.flatten(), failed])
 
     def _sink(self) -> Tensor | None:
@@ -207,32 +208,15 @@ class _PartialResult:
         if sink is None:
             return None
         sink = torch.as_tensor(sink, dtype=self.out.dtype, device=self.out.device).detach()
-        return sink.reshape(-1, 1).expand(self.lse.shape).reshape(-1, 1)
+        return sink.reshape(-1, 1).expand(self.lse.shape).reshape(-1)
 
 
-def merge_by_lse(parts: list[Tensor], sink: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Σ_r e^(lse_r) out_r / (Σ_r e^(lse_r) + e^sink) and the logarithm of the denominator, in the order of the parts.
-
-    parts (…, value_width + 1): out, and lse in the last column; sink broadcasts to (…, 1). An empty part is 0 with an
-    lse of −∞; if all are empty, the result is 0. Non-finite numbers of a part stay non-finite, however small its weight
-    is.
-
-    >>> merge_by_lse([torch.tensor([[1.0, 0.0]]), torch.tensor([[3.0, 0.0]])])
-    (tensor([[2.]]), tensor([[0.6931]]))
-    """
-    each = [(part[..., :-1], part[..., -1:]) for part in parts]
-    top = each[0][1] if sink is None else torch.maximum(each[0][1], sink)
-    for _, lse in each[1:]:
-        top = torch.maximum(top, lse)
-    base = torch.where(top == NEG_INF, 0.0, top)
-    below = torch.zeros_like(base) if sink is None else torch.exp(sink - base)
-    above = torch.zeros_like(each[0][0])
-    for out, lse in each:
-        weight = torch.exp(lse - base)
-        below = below + weight
-        above = above + weight * out
-    out = above / torch.where(below == 0, 1.0, below)
-    return out, torch.where(below == 0, NEG_INF, base + torch.log(below))
+def _merge_ranks(parts: list[Tensor]) -> Tensor:
+    """Out and log-sum-exp, in the last column, of all parts."""
+    merged = parts[0].clone()
+    for part in parts[1:]:
+        merge_into(merged[:, :-1], merged[:, -1], part[:, :-1], part[:, -1])
+    return merged
 
 
 def _best_of_ranks(parts: list[Tensor]) -> Tensor:

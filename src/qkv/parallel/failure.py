@@ -57,15 +57,15 @@ def give_up(axis: Axis, suspects: Sequence[int], error: BaseException) -> PeerLo
     reason = reason[reason.find("]") + 1 :].strip() if reason.startswith("[") else reason
     reason = reason.split(". ")[0]
     within = "" if timeout is None else f" within the timeout of {timeout.total_seconds():g} s"
-    which = f"rank {peers[0]}" if len(peers) == 1 else f"one of ranks {', '.join(map(str, peers))}"
-    message = f"{which} of axis {axis.name!r} ({axis.size} ranks) "
+    which = f"rank{'s' * (len(peers) > 1)} {', '.join(map(str, peers))} of axis {axis.name!r} ({axis.size} ranks)"
     if peers is waiting:
-        each = f"rank{'s' * (len(peers) > 1)} {', '.join(map(str, peers))}"
-        message = f"{each} of axis {axis.name!r} gave up: this rank did not respond{within}"
+        message = f"{which} gave up: this rank did not respond{within}"
     elif any(word in reason for word in ("closed", "reset", "refused", "Broken pipe")):
-        message += "closed the connection: its process ended, or it gave up on a call"
+        message = (
+            f"{'one of ' * (len(peers) > 1)}{which} closed the connection: its process ended, or it gave up on a call"
+        )
     else:
-        message += f"did not respond{within}"
+        message = f"{'one of ' * (len(peers) > 1)}{which} did not respond{within}"
     where = f"axis {axis.name!r}, rank {axis.rank}, in {CALLS.get(axis.key, 'its first call')}"
     return PeerLost(f"{where}: {message}. Hint: {_HINT}. ({reason[:200]})", peers)
 

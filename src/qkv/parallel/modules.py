@@ -67,10 +67,14 @@ def parallelize(module: Module, mesh: DeviceMesh, axis: str | int | None = None,
     ranks = agreed_axis(mesh, axis)
     with sharing_errors(ranks):
         _check(module, ranks.size)
-    agree(ranks, {"call": "parallelize", "module": type(module).__name__} | _weight_shapes(module))
+    weights = {name: f"{dtype_text(t.dtype)} {tuple(t.shape)}" for name, t in module.state_dict(keep_vars=True).items()}
+    agree(ranks, {"call": "parallelize", "module": type(module).__name__} | weights)
     with torch.no_grad(), raising_peer_lost(ranks):
         _broadcast_weights(module, ranks)
-        _shard_layers(module, _one_axis_mesh(mesh, ranks), ranks)
+        if mesh.ndim > 1:  # the mesh that consists of this axis alone
+            named = mesh.mesh_dim_names is not None
+            mesh = mesh[ranks.name] if named else DeviceMesh.from_group(ranks.group, mesh.device_type)
+        _shard_layers(module, mesh, ranks)
     if check:
         _check_calls(module, ranks)
     return module
@@ -79,41 +83,39 @@ def parallelize(module: Module, mesh: DeviceMesh, axis: str | int | None = None,
 def _check(module: Any, ranks: int) -> None:
     if not isinstance(module, nn.Module):
         raise OptionTypeError(complaint("module", type(module).__name__, "a module of qkv.nn"))
-    layers = [layer for layer in module.modules() if isinstance(layer, Attention | FeedForward)]
+    layers, seen = _layers(module), set[int]()
     if not layers:
         given = f"a {type(module).__name__} without layers of qkv.nn"
         raise OptionError(complaint("module", given, "a module that contains an Attention or a FeedForward"))
-    seen: set[int] = set()
     for layer in layers:
-        sizes = {"hidden": layer.hidden} if isinstance(layer, FeedForward) else {
-            "heads": layer.heads, "kv_heads": layer.kv_heads,
-        }  # fmt: skip
         for name, projection in _projections(layer):
             if type(projection) is not nn.Linear:
                 given = f"a {type(projection).__name__} as {name!r}"
                 raise OptionTypeError(complaint("module", given, "torch.nn.Linear for every projection"))
-            for weight in projection.parameters(recurse=False):
-                if hasattr(weight, "device_mesh"):
-                    raise OptionError(
-                        complaint("module", "sharded weights", "plain weights", "parallelize a module only once")
-                    )
-                if id(weight) in seen:
-                    raise OptionError(
-                        complaint("module", f"a weight of {name!r} that layers share", "a weight for each layer")
-                    )
-                seen.add(id(weight))
-        for name, size in sizes.items():
-            if size % ranks:
-                raise ShapeError(complaint("module", f"{size} {name}", f"a multiple of the {ranks} ranks"))
+            weights = list(projection.parameters(recurse=False))
+            if any(hasattr(weight, "device_mesh") for weight in weights):
+                hint = "parallelize a module only once"
+                raise OptionError(complaint("module", "sharded weights", "plain weights", hint))
+            if seen & {*map(id, weights)}:
+                given = f"a weight of {name!r} that layers share"
+                raise OptionError(complaint("module", given, "a weight for each layer"))
+            seen |= {*map(id, weights)}
+        for name in ("hidden",) if isinstance(layer, FeedForward) else ("heads", "kv_heads"):
+            if getattr(layer, name) % ranks:
+                given = f"{getattr(layer, name)} {name}"
+                raise ShapeError(complaint("module", given, f"a multiple of the {ranks} ranks"))
         if isinstance(layer, FeedForward):
             if isinstance(layer.activation, nn.Module) and list(layer.activation.parameters()):
                 given = f"the activation {type(layer.activation).__name__}, which has parameters"
                 raise OptionError(complaint("module", given, "a function of each feature alone"))
         elif isinstance(layer.positions, BiasPositions) and not isinstance(layer.positions, RelativeBias):
-            tensors = [*layer.positions.parameters(), *layer.positions.buffers()]
-            if tensors:
+            if [*layer.positions.parameters(), *layer.positions.buffers()]:
                 given = f"{type(layer.positions).__name__}, which has parameters or buffers"
                 raise OptionError(complaint("positions", given, "ALiBi, RelativeBias, Rotary or others of qkv.nn"))
+
+
+def _layers(module: nn.Module) -> list[Attention | FeedForward]:
+    return [layer for layer in module.modules() if isinstance(layer, Attention | FeedForward)]
 
 
 def _projections(layer: nn.Module) -> list[tuple[str, Any]]:
@@ -121,25 +123,10 @@ def _projections(layer: nn.Module) -> list[tuple[str, Any]]:
     return [(name, child) for name, child in layer.named_children() if name in names]
 
 
-def _weight_shapes(module: nn.Module) -> dict[str, str]:
-    """The dtype and shape of every weight, which must be equal on all ranks."""
-    tensors = [*module.named_parameters(), *module.named_buffers()]
-    return {name: f"{dtype_text(t.dtype)} {tuple(t.shape)}" for name, t in tensors}
-
-
-def _one_axis_mesh(mesh: DeviceMesh, axis: Axis) -> DeviceMesh:
-    """The mesh that consists of this axis alone."""
-    if mesh.ndim == 1:
-        return mesh
-    if mesh.mesh_dim_names:
-        return mesh[axis.name]
-    return DeviceMesh.from_group(axis.group, mesh.device_type)
-
-
 def _broadcast_weights(module: nn.Module, axis: Axis) -> None:
     """Broadcast the weights of rank 0; torch itself does so for those that it shards."""
-    sharded = {id(w) for layer in module.modules() if isinstance(layer, Attention | FeedForward)
-             for _, projection in _projections(layer) for w in projection.parameters()}  # fmt: skip
+    projections = [projection for layer in _layers(module) for _, projection in _projections(layer)]
+    sharded = {id(weight) for projection in projections for weight in projection.parameters()}
     for tensor in (*module.parameters(), *module.buffers()):
         if id(tensor) not in sharded and tensor.numel():
             dist.broadcast(tensor.detach(), group=axis.group, group_src=0)
@@ -160,14 +147,12 @@ def _shard_layers(module: nn.Module, mesh: DeviceMesh, axis: Axis) -> None:
 
     # Objects that layers share stay shared: by id, the old object (kept alive) and the new one.
     done: dict[int, tuple[Any, Any]] = {}
-    for layer in list(module.modules()):
-        if isinstance(layer, Attention | FeedForward):
-            styles = {name: ColwiseParallel() for name, _ in _projections(layer)} | {
-                _ROW_PARALLEL: NamingRowwiseParallel()
-            }
-            parallelize_module(layer, mesh, styles)
+    for layer in _layers(module):
+        styles = {name: ColwiseParallel() for name, _ in _projections(layer)}
+        parallelize_module(layer, mesh, styles | {_ROW_PARALLEL: NamingRowwiseParallel()})
         if isinstance(layer, Attention):
             _shard_heads(layer, mesh, axis, done)
+    for layer in module.modules():
         if isinstance(layer, Attention | FeedForward | Block):
             layer.register_forward_pre_hook(_before_forward(axis))
     for holder in list(module.modules()):

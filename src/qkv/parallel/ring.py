@@ -12,7 +12,6 @@ does half of it. Keys and values stay on their ranks.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import NamedTuple
@@ -180,26 +179,25 @@ def _exchange_rows(sharded: ShardedInputs, schedule: Schedule, own: Rows) -> tup
     if not schedule.swaps or partner == axis.rank:
         return first, rest._replace(positions=(0, 0))
 
+    def empty(tensor: Tensor) -> Tensor:
+        return tensor.new_empty((*tensor.shape[:2], count, *tensor.shape[3:]))
+
     def received(tensor: Tensor | None) -> Tensor | None:
-        if tensor is None:
-            return None
-        found = tensor.new_empty((*tensor.shape[:2], count, *tensor.shape[3:]))
-        _swap(axis, partner, tensor, found)
-        return found
+        return None if tensor is None else _swap(axis, partner, tensor, empty(tensor))
 
     def written(tensor: Tensor, number: float) -> Tensor:
-        fits = tensor.shape[2] == count
-        return tensor if fits else tensor.new_full((*tensor.shape[:2], count, *tensor.shape[3:]), number)
+        return tensor if tensor.shape[2] == count else empty(tensor).fill_(number)
 
-    found = rest._replace(positions=theirs, query=received(rest.query))
+    query = received(rest.query)
+    assert query is not None
     if rest.grad_query is None:
-        return first, found._replace(out=written(rest.out, 0.0), lse=written(rest.lse, NEG_INF))
+        return first, Rows(theirs, query, written(rest.out, 0.0), written(rest.lse, NEG_INF))
     # Results are sent in the query's dtype; the rank's own stay in the compute dtype.
     tensors = [received(each) for each in (rest.out.to(rest.query.dtype), rest.lse, rest.grad_out, rest.grad_lse)]
-    return first, Rows(theirs, found.query, *tensors, written(rest.grad_query, 0.0))  # pyright: ignore[reportArgumentType]
+    return first, Rows(theirs, query, *tensors, written(rest.grad_query, 0.0))  # pyright: ignore[reportArgumentType]
 
 
-def _swap(axis: Axis, partner: int, outgoing: Tensor, incoming: Tensor) -> None:
+def _swap(axis: Axis, partner: int, outgoing: Tensor, incoming: Tensor) -> Tensor:
     """Send `outgoing` to the partner and receive `incoming`, which may be the same memory: strip by strip, without a
     second copy of either. Both ranks know both sizes, and so the number of strips."""
     largest = max(outgoing.numel(), incoming.numel()) * outgoing.element_size()
@@ -212,6 +210,7 @@ def _swap(axis: Axis, partner: int, outgoing: Tensor, incoming: Tensor) -> None:
         buffer = torch.empty_like(target, memory_format=torch.contiguous_format)
         start(axis, [Message(partner, sent.contiguous())], [Message(partner, buffer)]).wait()
         target.copy_(buffer)
+    return incoming
 
 
 def _return_rows(sharded: ShardedInputs, schedule: Schedule, results: list[tuple[Tensor, Tensor]]) -> None:
@@ -228,17 +227,13 @@ def _pack(key: Tensor, value: Tensor) -> Tensor:
     return torch.cat([key.reshape(-1), value.reshape(-1)])
 
 
-def _unpack(sharded: ShardedInputs, message: Tensor, keys: Range) -> list[Tensor]:
-    call, widths = sharded.call, (sharded.call.width, sharded.call.width_v)
-    rows = call.extent.batch, call.heads_kv, keys[1] - keys[0]
-    parts = message.split([math.prod(rows) * width for width in widths])
-    return [part.view(*rows, width) for part, width in zip(parts, widths, strict=True)]
-
-
-def _new_message(sharded: ShardedInputs, keys: Range, dtype: torch.dtype) -> Tensor:
+def _new_message(sharded: ShardedInputs, keys: Range, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
+    """A message to receive, and the keys and values in it."""
     call = sharded.call
-    size = call.extent.batch * call.heads_kv * (keys[1] - keys[0]) * (call.width + call.width_v)
-    return torch.empty(size, dtype=dtype, device=call.query.device)
+    shapes = [torch.Size((call.extent.batch, call.heads_kv, keys[1] - keys[0], w)) for w in (call.width, call.width_v)]
+    message = torch.empty(sum(shape.numel() for shape in shapes), dtype=dtype, device=call.query.device)
+    parts = message.split([shape.numel() for shape in shapes])
+    return message, [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def _blocks(
@@ -248,12 +243,12 @@ def _blocks(
     the rank's own keys is divided among the steps so that all ranks reach a step at the same time."""
     axis, call, first = sharded.axis, sharded.call, sharded.own_keys[0]
 
-    def begin(step: RingStep) -> tuple[Pending, Tensor]:
+    def begin(step: RingStep) -> tuple[Pending, list[Tensor]]:
         sent, received = schedule.sent(axis.rank, step), schedule.received(axis.rank, step)
         own = slice(max(0, sent[0] - first), max(0, sent[1] - first))
         send = Message(axis.after(step.distance), _pack(call.key[:, :, own], call.value[:, :, own]))
-        buffer = _new_message(sharded, received, call.key.dtype)
-        return start(axis, [send], [Message(axis.after(-step.distance), buffer)]), buffer
+        message, parts = _new_message(sharded, received, call.key.dtype)
+        return start(axis, [send], [Message(axis.after(-step.distance), message)]), parts
 
     def pairs(keys: Range) -> int:
         return sum(schedule.pairs(rows.positions, keys) for rows in every)
@@ -267,11 +262,11 @@ def _blocks(
             done += schedule.pairs(tiles[-1].positions, sharded.own_keys)
             own_work(tiles.pop())
         if moving is not None:
-            pending, buffer = moving
+            pending, parts = moving
             pending.wait()
             moving = begin(steps[turn + 1]) if turn + 1 < len(steps) else None
             keys = schedule.received(axis.rank, steps[turn])
-            yield steps[turn], keys, *_unpack(sharded, buffer, keys)
+            yield steps[turn], keys, parts[0], parts[1]
             done += pairs(keys)
 
 
@@ -297,13 +292,11 @@ def _forward(sharded: ShardedInputs, schedule: Schedule) -> tuple[Tensor, Tensor
 
 def _merge(sharded: ShardedInputs, rows: Rows, key: Tensor, value: Tensor, keys: Range) -> None:
     """Attend to some keys and merge the results into those of the rows."""
-    for tile in rows.tiles(sharded):
-        block = _block_inputs(sharded, tile, key, value, keys)
-        if block is not None:
-            result = choose(block[0]).run(block[0])
-            assert result.lse is not None
-            merge_into(tile.out, tile.lse, result.out, result.lse)
-            del result  # frees its memory before the next one
+    for tile, call, _ in _tiles(sharded, rows, key, value, keys):
+        result = choose(call).run(call)
+        assert result.lse is not None
+        merge_into(tile.out, tile.lse, result.out, result.lse)
+        del result  # frees its memory before the next one
 
 
 def merge_into(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> None:
@@ -317,22 +310,23 @@ def merge_into(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> None
     lse.copy_(total)
 
 
-def _block_inputs(
-    sharded: ShardedInputs, tile: Rows, key: Tensor, value: Tensor, keys: Range
-) -> tuple[AttentionInputs, slice] | None:
-    """The call of these rows and the keys that they may attend to, and where those are; None if there are none."""
-    lo, hi = intersection(sharded.attended_keys(tile.positions), keys)
-    if lo >= hi or not tile.query.numel():
-        return None
-    attended, similarity = slice(lo - keys[0], hi - keys[0]), sharded.call.similarity
+def _tiles(
+    sharded: ShardedInputs, rows: Rows, key: Tensor, value: Tensor, keys: Range
+) -> Iterator[tuple[Rows, AttentionInputs, slice]]:
+    """The rows in tiles with small results, the call of each with the keys that it may attend to, and where those are;
+    not those that attend to none."""
+    similarity = sharded.call.similarity
     assert isinstance(similarity, Softmax)
     if similarity.sink is not None:  # added once, at the end
         similarity = Softmax(similarity.scale_for(sharded.call.width), similarity.softcap)
-    mask = None if sharded.mask is None else sharded.mask.part(sharded.extent, tile.positions, (lo, hi))
-    bias = tile.bias if tile.bias is None or tile.bias.shape[3] == 1 else tile.bias[..., lo:hi]
-    key, value = key[:, :, attended], value[:, :, attended]
-    backend = sharded.call.backend
-    return read_inputs(tile.query, key, value, similarity, mask, bias, 0.0, backend, True, False), attended
+    for tile in rows.tiles(sharded):
+        lo, hi = intersection(sharded.attended_keys(tile.positions), keys)
+        if lo < hi and tile.query.numel():
+            own = slice(lo - keys[0], hi - keys[0])
+            mask = None if sharded.mask is None else sharded.mask.part(sharded.extent, tile.positions, (lo, hi))
+            bias = tile.bias if tile.bias is None or tile.bias.shape[3] == 1 else tile.bias[..., lo:hi]
+            tensors = tile.query, key[:, :, own], value[:, :, own]
+            yield tile, read_inputs(*tensors, similarity, mask, bias, 0.0, sharded.call.backend, True, False), own
 
 
 class _RingAttention(torch.autograd.Function):
@@ -391,14 +385,14 @@ class _Gradients(NamedTuple):
 def _backward(sharded: ShardedInputs, schedule: Schedule, own: Rows, grads: _Gradients) -> None:
     call, axis, first, dtype = sharded.call, sharded.axis, sharded.own_keys[0], sharded.compute_dtype
     every = _, theirs = _exchange_rows(sharded, schedule, own)
-    returning: list[tuple[Range, Pending, Tensor]] = []
+    returning: list[tuple[Range, Pending, list[Tensor]]] = []
 
     def own_work(tile: Rows) -> None:
         _add_gradients(sharded, tile, call.key, call.value, sharded.own_keys, grads)
 
-    def receive(keys: Range, pending: Pending, message: Tensor) -> None:
+    def receive(keys: Range, pending: Pending, parts: list[Tensor]) -> None:
         pending.wait()
-        for total, more in zip((grads.key, grads.value), _unpack(sharded, message, keys), strict=True):
+        for total, more in zip((grads.key, grads.value), parts, strict=True):
             total[:, :, max(0, keys[0] - first) : max(0, keys[1] - first)] += more
 
     for step, keys, key, value in _blocks(sharded, schedule, every, own_work):
@@ -410,10 +404,10 @@ def _backward(sharded: ShardedInputs, schedule: Schedule, own: Rows, grads: _Gra
         if len(returning) == 2:
             receive(*returning.pop(0))
         sent = schedule.sent(axis.rank, step)
-        message = _new_message(sharded, sent, dtype)
+        message, parts = _new_message(sharded, sent, dtype)
         back = Message(axis.after(-step.distance), _pack(block.key, block.value))
         pending = start(axis, [back], [Message(axis.after(step.distance), message)], RESULTS)
-        returning.append((sent, pending, message))
+        returning.append((sent, pending, parts))
     for waiting in returning:
         receive(*waiting)
     assert theirs.grad_query is not None
@@ -424,11 +418,7 @@ def _add_gradients(
     sharded: ShardedInputs, rows: Rows, key: Tensor, value: Tensor, keys: Range, grads: _Gradients
 ) -> None:
     """Add the contributions of these pairs to the gradients of rows, keys, values and bias."""
-    for tile in rows.tiles(sharded):
-        block = _block_inputs(sharded, tile, key, value, keys)
-        if block is None:
-            continue
-        call, attended = block
+    for tile, call, attended in _tiles(sharded, rows, key, value, keys):
         assert tile.grad_out is not None
         assert tile.grad_query is not None
         if _flash_applies(call, tile, grads.bias):

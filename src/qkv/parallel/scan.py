@@ -13,6 +13,7 @@ numbers for each key/value head, in float32, and in float64 for float64.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -26,7 +27,7 @@ from ..backends.linear import KeyRange, Scan
 from ..backends.reference import Result
 from ..cache.state import make_sums
 from ..features import FeatureMaps, feature_maps
-from ..inputs import compact, compute_dtype
+from ..inputs import compact
 from ..shapes import Bool, Float
 from . import gather
 from .inputs import ShardedInputs
@@ -76,8 +77,8 @@ class _ScanInputs(NamedTuple):
 
 
 def run(sharded: ShardedInputs) -> Result:
-    axis = sharded.axis
-    part, own = _local_state(sharded)
+    axis, part = sharded.axis, _scan_inputs(sharded)
+    own = _local_state(part, sharded.compute_dtype)
     # With a non-finite term a sum loses the others: fall back to the keys themselves.
     nonfinite = torch.tensor([not ops.all_finite(own, part.query.detach())], dtype=torch.uint8, device=axis.device)
     if any(map(bool, all_gather(axis, nonfinite, AGREEMENT))):
@@ -85,7 +86,7 @@ def run(sharded: ShardedInputs) -> Result:
         return gather.run(sharded)
     RUNS["parallel.scan"] += 1
     with torch.no_grad():
-        state = sum_before(axis, own) if part.causal else sum_all(axis, own)
+        state = prefix_sum(axis, own, 1) if part.causal else sum_all(axis, own)
         out = _attend(sharded, part, state)
     if sharded.needs_grad or part.map_requires_grad:
         found = _ScanAttention.apply(sharded, part, state, out, part.query, part.key, part.value, part.key_range.keep)
@@ -95,23 +96,19 @@ def run(sharded: ShardedInputs) -> Result:
     return Result(out.to(sharded.call.query.dtype), None, None)
 
 
-def _local_state(sharded: ShardedInputs) -> tuple[_ScanInputs, Tensor]:
-    part = _scan_inputs(sharded)
+def _local_state(part: _ScanInputs, dtype: torch.dtype) -> Tensor:
     key, value = part.key.detach(), part.value.detach()
-    dtype, count = compute_dtype(sharded.call.query.dtype), part.maps.features
     if key.shape[2] == 0:
-        return part, torch.zeros(*key.shape[:2], count, value.shape[3] + 1, dtype=dtype, device=key.device)
+        return key.new_zeros((*key.shape[:2], part.maps.features, value.shape[3] + 1), dtype=dtype)
     sums = make_sums(key.dtype, key.device, part.maps, value.shape[3])
     with torch.no_grad():
-        return part, sums.unpack(sums.add(None, key, value, part.key_range.keep)).contiguous()
+        return sums.unpack(sums.add(None, key, value, part.key_range.keep)).contiguous()
 
 
 def _scan_inputs(sharded: ShardedInputs) -> _ScanInputs:
     call, extent = sharded.call, sharded.extent
-    maps, whole = (
-        feature_maps(call.similarity, call.width),
-        linear.key_range_of_mask(sharded.mask, extent, call.query.device),
-    )
+    maps = feature_maps(call.similarity, call.width)
+    whole = linear.key_range_of_mask(sharded.mask, extent, call.query.device)
     (i0, i1), (j0, j1) = sharded.rows, sharded.own_keys
     # Keys after the last attended one may be non-finite.
     end = j1 if whole.offset is None else max(j0, min(j1, extent.len_q + whole.offset))
@@ -173,7 +170,7 @@ class _ScanAttention(torch.autograd.Function):
         if sharded.requires_grad[1] or sharded.requires_grad[2] or part.map_requires_grad:  # the same on all ranks
             own = linear.sum_over_queries(scan, grad_sums)
             if part.causal:
-                found[1:] = linear.key_value_gradients(scan, grad_sums, sum_after(sharded.axis, own))
+                found[1:] = linear.key_value_gradients(scan, grad_sums, prefix_sum(sharded.axis, own, -1))
             else:
                 of_keys = Scan(query[:, :, :0], key, value, part.maps, part.key_range)
                 found[1:] = linear.key_value_gradients(of_keys, [], sum_all(sharded.axis, own))
@@ -181,44 +178,25 @@ class _ScanAttention(torch.autograd.Function):
         return None, None, None, None, *grads, None
 
 
-def sum_before(axis: Axis, own: Tensor) -> Float[Tensor, "batch heads_kv features width_v+1"]:
-    """Σ_{s<r} S_s on rank r. For d = 1, 2, 4, …, rank r − d sends the sum over itself and the d − 1 ranks before it:
-    the order of the sum depends only on r."""
-    return _prefix_sum(axis, own, 1)
-
-
-def sum_after(axis: Axis, own: Tensor) -> Float[Tensor, "batch heads_kv features width_v+1"]:
-    """Σ_{s>r} S_s on rank r."""
-    return _prefix_sum(axis, own, -1)
-
-
-def _prefix_sum(axis: Axis, own: Tensor, direction: int) -> Tensor:
-    # window: the sum over this rank and the step - 1 ranks before it in the direction
-    window, total, step = own.contiguous(), None, 1
+def prefix_sum(axis: Axis, own: Tensor, direction: int) -> Float[Tensor, "batch heads_kv features width_v+1"]:
+    """On rank r, Σ_{s<r} S_s for direction 1, Σ_{s>r} S_s for −1. For d = 1, 2, 4, …, rank r − d sends the sum over
+    itself and the d − 1 ranks before it: the order of the sum depends only on r."""
+    window, total, step = own.contiguous(), torch.zeros_like(own), 1
     while step < axis.size:
         to, source = axis.rank + direction * step, axis.rank - direction * step
-        received = torch.empty_like(window)
-        sends = [Message(to, window)] if 0 <= to < axis.size else []
-        receives = [Message(source, received)] if 0 <= source < axis.size else []
-        start(axis, sends, receives).wait()
-        if receives:
-            total = received if total is None else received + total
-            window = received + window
-        step *= 2
-    return torch.zeros_like(own) if total is None else total
+        sends, received = [Message(to, window)] * (0 <= to < axis.size), torch.zeros_like(window)
+        start(axis, sends, [Message(source, received)] * (0 <= source < axis.size)).wait()
+        total, window, step = received + total, received + window, 2 * step
+    return total
 
 
 def sum_all(axis: Axis, own: Tensor) -> Float[Tensor, "batch heads_kv features width_v+1"]:
     """Σ_s S_s, added in rank order and so with the same bits on all ranks. Each rank sums a slice."""
-    bounds = [_slice_bounds(own.numel(), axis.size, rank) for rank in range(axis.size)]
-    flat, (begin, end) = own.flatten(), bounds[axis.rank]
+    edges = [own.numel() * rank // axis.size for rank in range(axis.size + 1)]
+    flat, bounds, (begin, end) = own.flatten(), list(pairwise(edges)), edges[axis.rank : axis.rank + 2]
     (parts,) = all_to_all(axis, [[flat[lo:hi] for lo, hi in bounds]], [[(end - begin,)] * axis.size])
     total = parts[0].clone()
     for part in parts[1:]:
         total += part
     (whole,) = all_to_all(axis, [[total] * axis.size], [[(hi - lo,) for lo, hi in bounds]])
     return torch.cat(whole).view(own.shape)
-
-
-def _slice_bounds(numbers: int, ranks: int, rank: int) -> tuple[int, int]:
-    return numbers * rank // ranks, numbers * (rank + 1) // ranks

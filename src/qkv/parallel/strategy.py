@@ -199,50 +199,41 @@ class SplitChoice:
         return {each.split: self._why_not(each) for each in self.candidates if each.split != self.split}
 
     def _why_not(self, candidate: Candidate) -> tuple[str, ...]:
-        if candidate.reasons:
+        cost = candidate.cost
+        if cost is None:
             return candidate.reasons
-        estimate = self._estimate(candidate)
+        sizes = f"{readable_bytes(cost.sent)} sent, {readable_bytes(cost.peak_bytes)} of memory"
+        estimate = f"about {readable_seconds(candidate.seconds)}, {sizes}"
         if self.requested != "auto":
             return (f"split={self.requested!r} was requested; it would take {estimate}",)
         slower = candidate.seconds >= self.seconds
         return (f"slower: {estimate}" if slower else f"needs more memory for little time: {estimate}",)
 
-    def _estimate(self, candidate: Candidate) -> str:
-        cost = candidate.cost
-        assert cost is not None
-        sent, memory = f"{readable_bytes(cost.sent)} sent", f"{readable_bytes(cost.peak_bytes)} of memory"
-        return f"about {readable_seconds(candidate.seconds)}, {sent}, {memory}"
-
     def __str__(self) -> str:
-        if self.split == LOCAL:
+        cost = self.cost
+        if cost is None:
             texts = [f"{self.call}, on this rank", "-> nothing is sent: every rank has whole sequences"]
             return "\n".join(line for text in texts for line in wrap_lines(text, ""))
         lines = wrap_lines(f"{self.call}, over {count_text(self.ranks, 'rank')}", "")
-        cost = self.chosen.cost
-        assert cost is not None
-        assert self.link is not None
         lines += wrap_lines(f"-> {self.split}: {STRATEGIES[self.split].SUMMARY}", "")
         passes = "forward and backward" if cost.backward is not None else "forward"
-        sent = (
-            f"{readable_bytes(cost.sent)} sent in {cost.messages} messages, {readable_bytes(cost.peak_bytes)} of memory"
-        )
+        sent, memory, total = (readable_bytes(size) for size in (cost.sent, cost.peak_bytes, cost.total))
+        busiest = f"{sent} sent in {cost.messages} messages, {memory} of memory on the busiest rank"
         time = f"about {readable_seconds(self.seconds)}, {passes}"
-        lines += wrap_lines(f"{sent} on the busiest rank, {readable_bytes(cost.total)} sent in all; {time}", "   ")
-        lines += wrap_lines(f"by {self.link}", "   ")
-        for split, reasons in self.reasons.items():
-            lines += [line for reason in reasons for line in wrap_lines(f"not {split}: {reason}", "   ")]
+        why_not = [f"not {split}: {reason}" for split, reasons in self.reasons.items() for reason in reasons]
+        for text in (f"{busiest}, {total} sent in all; {time}", f"by {self.link}", *why_not):
+            lines += wrap_lines(text, "   ")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         rows = ""
         for each in self.candidates:
-            why = "chosen" if each.split == self.split else html.escape("; ".join(self._why_not(each)))
-            cells = ["", "", ""]
+            cells = ["chosen" if each.split == self.split else "; ".join(self._why_not(each)), "", "", ""]
             if each.cost is not None:
-                sizes = readable_bytes(each.cost.sent), readable_bytes(each.cost.peak_bytes)
-                cells = [*sizes, readable_seconds(each.seconds)]
-            numbers = "".join(f"<td>{cell}</td>" for cell in cells)
-            rows += f"<tr><th scope='row'>{html.escape(each.split)}</th><td>{why}</td>{numbers}</tr>"
+                cells[1:3] = readable_bytes(each.cost.sent), readable_bytes(each.cost.peak_bytes)
+                cells[3] = readable_seconds(each.seconds)
+            numbers = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+            rows += f"<tr><th scope='row'>{each.split}</th>{numbers}</tr>"
         titles = ("split", "why", "sent by a rank", "memory of a rank", "time")
         head = "".join(f"<th scope='col'>{title}</th>" for title in titles)
         caption = html.escape(f"{self.call}, over {count_text(self.ranks, 'rank')}")
