@@ -21,23 +21,3 @@ from .positions import Sinusoidal as Sinusoidal
 from .stacks import Decoder as Decoder
 from .stacks import Encoder as Encoder
 from .stacks import EncoderDecoder as EncoderDecoder
-
-__all__ = [
-    "ALiBi",
-    "Attention",
-    "Block",
-    "Decoder",
-    "Encoder",
-    "EncoderDecoder",
-    "FeedForward",
-    "Generation",
-    "Learned",
-    "RelativeBias",
-    "Rotary",
-    "Sinusoidal",
-    "generate",
-    "grouped",
-    "load",
-    "pooled",
-    "save",
-]
