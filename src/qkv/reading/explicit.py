@@ -286,13 +286,10 @@ def _said(section: Section) -> Found | None:
     for at in range(len(lines) - 1, -1, -1):
         mark = pattern("answer_line").match(re.sub(rf"^{phrases()['lead']}", "", lines[at].text))
         if mark:
-            if mark["rest"].strip():
-                return _taken(section, lines, at, mark["rest"], "answer")
-            return (
-                _taken(section, lines, at + 1, lines[at + 1].text, "answer")
-                if at + 1 < len(lines)
-                else _unread(section, "answer")
-            )
+            if not mark["rest"].strip() and at + 1 == len(lines):
+                return _unread(section, "answer")
+            rest = mark["rest"].strip() or lines[at + 1].text
+            return _taken(section, lines, at if mark["rest"].strip() else at + 1, rest, "answer")
     return _unread(section, "answer") if section.answer else None
 
 
@@ -354,6 +351,8 @@ def _behind_label(section: Section) -> Found | None:
         after = lines[1].text if len(lines) > 1 and lines[1].start >= unit.stop else ""
     else:
         return None
+    if section.place.kind == "class":
+        text = re.sub(phrases()["class_name"], "", text.strip(), flags=re.IGNORECASE)
     if section.place.kind == "array" and sum(GROUP.search(each.text) is not None for each in lines) > 1:
         return None  # steps that lead to the last one
     if section.place.kind in ("choice", "blank", "blanks"):

@@ -12,6 +12,9 @@ from .torn import whole
 
 _CODE = re.compile(r"[\w.]+(?:\(.*\))?|[\w.\s*/+-]{1,40}|\[[^\[\]]*\]|-?\d+|[\w.]*\(?[\"'][\w,\s]+->\s*\w*[\"'].*")
 _BIG_O = re.compile(r"(?:\\(?:mathcal|mathrm|operatorname)\s*\{\s*O\s*\}|\\Theta|[OΘ𝒪])\s*(?:\\left)?\s*\(")
+_LABEL = re.compile(
+    r"(?:option|choice)?\s*\(?([A-Za-z]{1,4}|\d)\)?(?:(?:\s*,|\s+and)\s*\(?[A-Za-z]{1,4}\)?)*", re.IGNORECASE
+)
 _TRANSPOSED = r"(?:\s*(?:ᵀ|\^\{?(?:T|\\top)\}?))?"
 # An array: nested lists, a list, a tuple of numbers, or a matrix of LaTeX.
 GROUP = re.compile(
@@ -105,19 +108,9 @@ def _chosen(text: str, place: Place) -> str | None:
         chosen = next(
             (found for each in _bare(text) if (found := offered.get(squeezed(each).removeprefix("torch")))), None
         )
-        label = re.fullmatch(
-            r"(?:option|choice)?\s*\(?([A-Za-z]{1,4}|\d)\)?(?:(?:\s*,|\s+and)\s*\(?[A-Za-z]{1,4}\)?)*",
-            text,
-            re.IGNORECASE,
-        )
-        if (
-            chosen is None
-            and label
-            and any(option.label.lower() == label[1].lower() for option in place.asked.options)
-            and not label[1].isdigit()
-        ):
-            return text
-        return chosen
+        label = _LABEL.fullmatch(text)
+        known = {option.label.lower() for option in place.asked.options if not option.label.isdigit()}
+        return text if chosen is None and label and label[1].lower() in known else chosen
     bare = [re.sub(phrases()["alternative"], "", each, flags=re.IGNORECASE).strip(" `") for each in _bare(text)]
     return next((each for each in bare if is_code(each, place.exercise)), None)
 
