@@ -7,7 +7,7 @@ import torch
 
 import qkv
 from qkv.masks import Mask
-from qkv.parallel.describe import mask_text, similarity_text, value_text
+from qkv.parallel.consensus import mask_text, similarity_text, value_text
 from tests.helpers.ranks import SIZE, JobFailed, RankPool
 
 LENGTH = 7

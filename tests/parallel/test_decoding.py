@@ -13,7 +13,7 @@ import qkv
 from qkv.backends.base import RUNS
 from qkv.cache.pages import PAGE
 from qkv.parallel import decoding
-from qkv.parallel.decoding import merge_by_lse
+from qkv.parallel.ring import merge_into
 from qkv.parallel.transfer import TRAFFIC
 from tests.helpers.decode_cases import (
     BIASES,
@@ -406,43 +406,45 @@ def test_refusals(pool: RankPool, cache: str, kind: str, message: str) -> None:
 NEVER = float("-inf")
 
 
-def parts_of(query: Tensor, key: Tensor, value: Tensor, sizes: list[int]) -> list[Any]:
-    pairs = zip(key.split(sizes, dim=2), value.split(sizes, dim=2), strict=True)
-    found = (qkv.attention(query, k, v, return_lse=True) for k, v in pairs)
-    return [torch.cat([out, lse[..., None]], -1) for out, lse in found]
+def merged(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    out, lse = (tensor.clone() for tensor in parts[0])
+    for part in parts[1:]:
+        merge_into(out, lse, *part)
+    return out, lse
 
 
 @pytest.mark.parametrize("sizes", [[17], [1, 16], [5, 0, 7, 5], [0, 0, 17]], ids=str)
 @pytest.mark.parametrize("sink", [None, 0.7, 90.0])
 @pytest.mark.parametrize("scale", [1.0, 300.0])
 def test_merged_parts_equal_the_whole(sizes: list[int], sink: float | None, scale: float) -> None:
+    """A sink is a part whose value is 0."""
     draw = torch.Generator().manual_seed(len(sizes))
     query, key, value = (torch.randn(2, 3, n, 5, generator=draw, dtype=torch.float64) for n in (7, 17, 17))
-    joins = None if sink is None else torch.tensor(sink, dtype=torch.float64)
-    found = merge_by_lse(parts_of(query * scale, key, value, sizes), joins)
-    similarity = qkv.Softmax(sink=sink)
-    wanted = qkv.attention(query * scale, key, value, similarity=similarity, return_lse=True)
-    for got, want in zip((found[0], found[1][..., 0]), wanted, strict=True):
+    pairs = zip(key.split(sizes, dim=2), value.split(sizes, dim=2), strict=True)
+    parts: list[Any] = [qkv.attention(query * scale, k, v, return_lse=True) for k, v in pairs]
+    if sink is not None:
+        parts.append((torch.zeros_like(query), torch.full(query.shape[:3], sink, dtype=torch.float64)))
+    wanted = qkv.attention(query * scale, key, value, similarity=qkv.Softmax(sink=sink), return_lse=True)
+    for got, want in zip(merged(parts), wanted, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-12)
 
 
 def test_merging_empty_parts() -> None:
-    nothing = torch.tensor([[0.0, 0.0, 0.0, NEVER]] * 2)
-    something = torch.tensor([[1.0, 2.0, 3.0, 0.5], [0.0, 0.0, 0.0, NEVER]])
-    out, lse = merge_by_lse([nothing, nothing])
+    nothing = torch.zeros(2, 3), torch.full((2,), NEVER)
+    something = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]), torch.tensor([0.5, NEVER])
+    out, lse = merged([nothing, nothing])
     assert not out.any()
     assert bool((lse == NEVER).all())
-    out, lse = merge_by_lse([nothing, something, nothing])
+    out, lse = merged([nothing, something, nothing])
     assert out.tolist() == [[1.0, 2.0, 3.0], [0.0] * 3]
-    assert lse.tolist() == [[0.5], [NEVER]]
-    assert not merge_by_lse([nothing], torch.tensor(1.0))[0].any()
+    assert lse.tolist() == [0.5, NEVER]
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @pytest.mark.parametrize("place", [0, 1])
 def test_merging_nonfinite_numbers(bad: float, place: int) -> None:
     """In a result, in a log-sum-exp, and with a weight that underflows."""
-    good = torch.tensor([[1.0, 1.0, 0.0]])
-    for part in (torch.tensor([[bad, bad, -1e4]]), torch.tensor([[1.0, 1.0, bad]])):
+    good = torch.ones(1, 2), torch.zeros(1)
+    for part in ((torch.full((1, 2), bad), torch.tensor([-1e4])), (torch.ones(1, 2), torch.tensor([bad]))):
         parts = [part, good] if place == 0 else [good, part]
-        assert not merge_by_lse(parts)[0].isfinite().any()
+        assert not merged(parts)[0].isfinite().any()

@@ -12,9 +12,22 @@ from torch.distributed.device_mesh import DeviceMesh
 import qkv
 from qkv.cost.communication import DOUBLING_RANKS
 from qkv.errors import OptionError, OptionTypeError, PeerLost, QkvError
-from qkv.parallel import failure, transfer
-from qkv.parallel.failure import ABANDONED, CALLS, give_up, timeout_of
-from qkv.parallel.transfer import AGREEMENT, DATA, RESULTS, TRAFFIC, Axis, Message, all_gather, read_axis, start
+from qkv.parallel import transfer
+from qkv.parallel.transfer import (
+    ABANDONED,
+    AGREEMENT,
+    CALLS,
+    DATA,
+    RESULTS,
+    TRAFFIC,
+    Axis,
+    Message,
+    all_gather,
+    give_up,
+    read_axis,
+    start,
+    timeout_of,
+)
 from tests.helpers.ranks import SIZE, RankPool
 
 pytestmark = pytest.mark.slow
@@ -195,9 +208,9 @@ class Store:
 )
 def test_the_lost_rank_is_the_one_without_a_report(monkeypatch, reports, rank: int, waits_for: int, lost) -> None:
     store = Store()
-    monkeypatch.setattr(failure, "_store", lambda: store)
+    monkeypatch.setattr(transfer, "_store", lambda: store)
     for each, peer in reports.items():
-        store.compare_set(failure._report_key(alone(each), each), "", str(peer))
+        store.compare_set(transfer._report_key(alone(each), each), "", str(peer))
     monkeypatch.setitem(CALLS, "none", "attention (call 7)")
     error = give_up(alone(rank), [waits_for], RuntimeError("Connection closed by peer"))
     assert sorted(error.peers) == sorted(lost)
@@ -209,7 +222,7 @@ def test_a_lost_store(monkeypatch) -> None:
         def __getattr__(self, name: str) -> Any:
             raise RuntimeError("no store")
 
-    monkeypatch.setattr(failure, "_store", Gone)
+    monkeypatch.setattr(transfer, "_store", Gone)
     error = give_up(alone(), [1, 3], RuntimeError("Connection closed by peer"))
     assert error.peers == [1, 3]
     assert "one of ranks 1, 3 of axis 'ranks' (4 ranks) closed the connection" in str(error)

@@ -57,13 +57,15 @@ class KVCache:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self._axis = read_axis(mesh, axis)
-        self._capacity = None if capacity is None else check_size("capacity", capacity)
-        self._window = None if window is None else check_size("window", window)
-        own = None if self._capacity is None else max(1, int(self._slots(self._capacity)))
+        self.capacity = None if capacity is None else check_size("capacity", capacity)
+        self.window = None if window is None else check_size("window", window)
+        own = None if self.capacity is None else max(1, int(self._slots(self.capacity)))
         # The attended keys of a rank span fewer slots than this.
-        ring = None if self._window is None else -(-self._window // self._axis.size)
+        ring = None if self.window is None else -(-self.window // self._axis.size)
         options = {"value_width": value_width, "capacity": own, "window": ring, "dtype": dtype}
         self._local = LocalCache(batch, heads, width, **options)
+        self.heads, self.width, self.value_width = self._local.heads, self._local.width, self._local.value_width
+        self.dtype, self.ranks = self._local.dtype, self._axis.size
         # longest: the largest length of each row since it was empty, which determines what a window has dropped.
         self._lengths = self._longest = np.zeros(self._local.batch, dtype=np.int64)
         # Of the first tokens, even if another rank stores them.
@@ -72,35 +74,6 @@ class KVCache:
     @property
     def batch(self) -> int:
         return self._local.batch
-
-    @property
-    def heads(self) -> int:
-        return self._local.heads
-
-    @property
-    def width(self) -> int:
-        return self._local.width
-
-    @property
-    def value_width(self) -> int:
-        return self._local.value_width
-
-    @property
-    def capacity(self) -> int | None:
-        return self._capacity
-
-    @property
-    def window(self) -> int | None:
-        return self._window
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The storage format."""
-        return self._local.dtype
-
-    @property
-    def ranks(self) -> int:
-        return self._axis.size
 
     @property
     def length(self) -> int:
@@ -209,32 +182,30 @@ class KVCache:
     def _lock(self) -> Any:
         return self._local.lock
 
-    def _slots(self, length: Any, rank: int | None = None) -> Any:
+    def _slots(self, length: Any, rank: Any = None) -> Any:
         """How many of the first `length` positions a rank stores."""
         return (length + self._axis.size - 1 - (self._axis.rank if rank is None else rank)) // self._axis.size
 
     def _check_capacity(self, more: Any) -> None:
         longest = int((self._lengths + more).max())
-        if self._capacity is not None and longest > self._capacity:
-            wanted = f"at most {self._capacity}: the capacity of the cache on all ranks"
+        if self.capacity is not None and longest > self.capacity:
+            wanted = f"at most {self.capacity}: the capacity of the cache on all ranks"
             hint = "crop or reset the cache, or make one with capacity=None, which grows"
             raise ShapeError(complaint("key", f"{longest} tokens in all", wanted, hint))
 
     def _check_not_dropped(self, n: int) -> None:
         """Check that no rank's window has dropped a key that a query at position n attends to. Every rank checks for
         all ranks: dropped are the pages that end `ring` slots before the longest length of a row."""
-        ring = self._local.window
-        if self._window is None or ring is None or n == 0:
+        ring, rank = self._local.window, np.arange(self.ranks)
+        if self.window is None or ring is None or n == 0:
             return
-        for row in np.flatnonzero(self._lengths > n).tolist():
-            least = 0
-            for rank in range(self._axis.size):
-                dropped = max(0, (int(self._slots(self._longest[row], rank)) - ring) // PAGE) * PAGE
-                if dropped:  # the last dropped key, at (dropped − 1)·ranks + rank, must be outside of the window
-                    least = max(least, (dropped - 1) * self._axis.size + rank + self._window)
-            if n < least:
-                hint = f"window={self._window} has dropped keys that an earlier query attends to"
-                raise OptionError(complaint("n", n, f"at least {least}, or 0", hint))
+        dropped = np.maximum(0, (self._slots(self._longest[:, None], rank) - ring) // PAGE) * PAGE
+        # The last dropped key of a rank, at (dropped − 1)·ranks + rank, must be outside of the window.
+        least = np.where(dropped > 0, (dropped - 1) * self.ranks + rank + self.window, 0).max(1)
+        least = int(least[self._lengths > n].max(initial=0))
+        if n < least:
+            hint = f"window={self.window} has dropped keys that an earlier query attends to"
+            raise OptionError(complaint("n", n, f"at least {least}, or 0", hint))
 
     def _local_tokens(
         self, key: Tensor, value: Tensor, counts: np.ndarray | None, left: bool

@@ -16,8 +16,7 @@ from ..errors import Disagreement
 from ..inputs import in_transform
 from ..masks import Mask
 from ..masks.grid import is_tensor
-from .consensus import agree, list_ranks, sharing_errors
-from .describe import dtype_text, mask_text, value_text
+from .consensus import agree, dtype_text, list_ranks, mask_text, sharing_errors, value_text
 from .transfer import Axis
 
 # The methods that users and `generate` call.

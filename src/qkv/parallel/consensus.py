@@ -2,7 +2,8 @@
 
 A call sends one message of a fixed size to each rank: a digest of the arguments and a few numbers. Only if digests
 differ, a second message says what the arguments are. A rank that refuses its own arguments reports that too, so that
-the others do not wait for it.
+the others do not wait for it. Arguments are texts that are the same in every process, with hashes of tensors and
+functions.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from types import FunctionType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,23 +22,17 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ..backends.reference import Result
 from ..errors import Disagreement, OptionError, QkvError, complaint
-from .failure import CALLS
-from .transfer import AGREEMENT, Axis, Pending, all_to_all, read_axis, start_all_to_all
+from ..masks import Mask
+from ..masks.grid import is_tensor
+from ..masks.joined import Joined
+from ..similarity import AnySimilarity
+from .transfer import AGREEMENT, CALLS, Axis, all_to_all, read_axis, start_all_to_all
 
+_MAX_HASHED_BYTES = 1 << 24  # a larger tensor is hashed in part
 _HEADER = 5  # numbers at the start of every message
 _MAX_NUMBERS = 32  # numbers that a rank can add
 # Calls made on each group: tells a rank that skipped a call from one whose arguments differ.
 _COUNTS: Counter[str] = Counter()
-
-
-class PendingAgreement(NamedTuple):
-    """An agreement in progress, for `finish_agreement`."""
-
-    axis: Axis
-    arguments: dict[str, str] | Exception
-    text: bytes
-    messages: list[Tensor]
-    pending: Pending
 
 
 def agree(axis: Axis, arguments: dict[str, str] | Exception, numbers: Sequence[int] = ()) -> list[tuple[int, ...]]:
@@ -45,36 +41,35 @@ def agree(axis: Axis, arguments: dict[str, str] | Exception, numbers: Sequence[i
     arguments: what must be equal, under the names of the public API, with the name of the "call"; or the error of this
     rank: then it is raised here, and every other rank raises `Disagreement`. numbers: up to 32, each rank its own.
     """
-    return finish_agreement(start_agreement(axis, arguments, numbers))
+    return start_agreement(axis, arguments, numbers)()
 
 
-def start_agreement(axis: Axis, arguments: dict[str, str] | Exception, numbers: Sequence[int] = ()) -> PendingAgreement:
-    """The first half of `agree`: starts the messages, so that this rank can compute meanwhile."""
+def start_agreement(
+    axis: Axis, arguments: dict[str, str] | Exception, numbers: Sequence[int] = ()
+) -> Callable[[], list[tuple[int, ...]]]:
+    """Start the messages of `agree`, so that this rank can compute meanwhile; calling the result finishes it."""
     _COUNTS[axis.key] += 1
     failed = isinstance(arguments, Exception)
     if not failed:
         CALLS[axis.key] = f"{arguments['call']} (call {_COUNTS[axis.key]})"
     text = (f"{type(arguments).__name__}: {arguments}" if failed else json.dumps(arguments)).encode()
     digest = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big")
-    message = [_COUNTS[axis.key], int(failed), digest, len(text), len(numbers), *numbers]
-    message += [0] * (_HEADER + _MAX_NUMBERS - len(message))
-    own = torch.tensor(message, dtype=torch.int64, device=axis.device)
+    header = [_COUNTS[axis.key], int(failed), digest, len(text), len(numbers), *numbers]
+    own = torch.tensor(header + [0] * (_HEADER + _MAX_NUMBERS - len(header)), dtype=torch.int64, device=axis.device)
     (received,), pending = start_all_to_all(axis, [[own] * axis.size], [[own.shape] * axis.size], AGREEMENT)
-    return PendingAgreement(axis, arguments, text, received, pending)
 
+    def finish() -> list[tuple[int, ...]]:
+        pending.wait()
+        messages = [message.tolist() for message in received]
+        if any(message[1] for message in messages) or len({tuple(message[:3]) for message in messages}) > 1:
+            own = torch.frombuffer(bytearray(text), dtype=torch.uint8).to(axis.device)
+            (texts,) = all_to_all(axis, [[own] * axis.size], [[[message[3]] for message in messages]], AGREEMENT)
+            if isinstance(arguments, Exception):
+                raise arguments
+            raise Disagreement(_describe_difference(axis, messages, [bytes(each.tolist()).decode() for each in texts]))
+        return [tuple(message[_HEADER : _HEADER + message[4]]) for message in messages]
 
-def finish_agreement(started: PendingAgreement) -> list[tuple[int, ...]]:
-    """The second half of `agree`: returns the numbers of every rank, or raises."""
-    axis, arguments, text, received, pending = started
-    pending.wait()
-    messages = [message.tolist() for message in received]
-    if any(message[1] for message in messages) or len({tuple(message[:3]) for message in messages}) > 1:
-        own = torch.frombuffer(bytearray(text), dtype=torch.uint8).to(axis.device)
-        (texts,) = all_to_all(axis, [[own] * axis.size], [[[message[3]] for message in messages]], AGREEMENT)
-        if isinstance(arguments, Exception):
-            raise arguments
-        raise Disagreement(_describe_difference(axis, messages, [bytes(each.tolist()).decode() for each in texts]))
-    return [tuple(message[_HEADER : _HEADER + message[4]]) for message in messages]
+    return finish
 
 
 @contextmanager
@@ -153,3 +148,66 @@ def list_by_value(values: Sequence[str]) -> str:
 
 def list_ranks(which: list[int]) -> str:
     return f"rank{'s' * (len(which) > 1)} {', '.join(map(str, which))}"
+
+
+def mask_text(mask: Mask | None) -> str:
+    """The mask as a text that is the same in every process, with hashes of its tensors."""
+    if mask is None:
+        return "None"
+    if isinstance(mask, Joined):
+        return f" {mask._sign} ".join(f"({mask_text(part)})" for part in mask.masks)
+    names = [name for cls in type(mask).__mro__ for name in getattr(cls, "__slots__", ()) if not name.startswith("_")]
+    values = [getattr(mask, name, None) for name in names]
+    return f"{type(mask).__name__}({', '.join(value_text(value) for value in values if value is not None)})"
+
+
+def similarity_text(similarity: AnySimilarity) -> str:
+    """The similarity as a text that is the same in every process."""
+    fields = {name: value for name, value in vars(similarity).items() if name not in ("signature", "kind")}
+    return f"{type(similarity).__name__}({', '.join(f'{k}={value_text(v)}' for k, v in fields.items())})"
+
+
+def dtype_text(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def value_text(thing: Any) -> str:
+    """A value as a text that is the same in every process: tensors by shape and hash, functions by name and hash,
+    other callable objects by their class and their public numbers and strings."""
+    if isinstance(thing, torch.nn.Module):
+        return type(thing).__qualname__
+    if isinstance(thing, FunctionType):
+        code = thing.__code__
+        cells = [cell.cell_contents for cell in thing.__closure__ or ()]
+        kept = [
+            value_text(each) for each in (*code.co_consts, *(thing.__defaults__ or ()), *cells) if _is_portable(each)
+        ]
+        return f"{thing.__qualname__} #{_hash('|'.join([code.co_code.hex(), *code.co_names, *kept]).encode())}"
+    if callable(thing):
+        if hasattr(thing, "__qualname__"):
+            return thing.__qualname__
+        public = {k: v for k, v in getattr(thing, "__dict__", {}).items() if not k.startswith("_")}
+        options = [f"{k}={v!r}" for k, v in public.items() if isinstance(v, (int, float, str))]
+        return f"{type(thing).__qualname__}({', '.join(options)})"
+    if is_tensor(thing) or hasattr(thing, "__array__"):
+        tensor = torch.as_tensor(thing).detach()
+        return f"<{dtype_text(tensor.dtype)} {tuple(tensor.shape)} #{_hash(_bytes(tensor))}>"
+    return repr(thing)
+
+
+def _is_portable(thing: Any) -> bool:
+    """Whether the text of a value is the same in every process."""
+    return isinstance(thing, (int, float, complex, str, bytes)) or is_tensor(thing)
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    """The contents; of a large tensor, every n-th number."""
+    flat = tensor.flatten()
+    if flat.nbytes > _MAX_HASHED_BYTES:
+        flat = flat[:: -(-flat.nbytes // _MAX_HASHED_BYTES)]
+    data = flat.contiguous().cpu()
+    return (data.to(torch.uint8) if data.dtype is torch.bool else data).view(torch.uint8).numpy().tobytes()
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=4).hexdigest()

@@ -11,7 +11,7 @@ the new queries in R strides, each of them causal, without a mask.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -32,8 +32,7 @@ from ..masks import Dense, Mask
 from ..similarity import AnySimilarity, Softmax
 from .cache import KVCache
 from .check import compare_numbers
-from .consensus import PendingAgreement, finish_agreement, list_ranks, sharing_errors, start_agreement
-from .describe import dtype_text, mask_text, similarity_text, value_text
+from .consensus import dtype_text, list_ranks, mask_text, sharing_errors, similarity_text, start_agreement, value_text
 from .inputs import Range, check_device
 from .ring import merge_into
 from .transfer import Axis, all_reduce
@@ -104,9 +103,7 @@ def decode(
             return _run(step, cache, partial, start_agreement(axis, arguments), check)
 
 
-def _run(
-    step: DecodeInputs, cache: KVCache, partial: _PartialResult, agreement: PendingAgreement, check: bool
-) -> Tensor:
+def _run(step: DecodeInputs, cache: KVCache, partial: _PartialResult, agree: Callable[[], Any], check: bool) -> Tensor:
     """Write, attend, finish the agreement and merge; only then make the new tokens visible."""
     own, failure = None, None
     try:
@@ -115,7 +112,7 @@ def _run(
             _append_and_attend(step, cache, own, partial)
         except BaseException as error:  # the other ranks wait for the result: send them the failure
             failure = error
-        finish_agreement(agreement)
+        agree()
         if check:
             tensors = {"query": step.query, "key": step.key, "value": step.value}
             compare_numbers(cache._axis, {"call": "the tokens of decode"}, tensors)

@@ -14,8 +14,7 @@ from ..features import feature_count, feature_maps
 from ..inputs import AttentionInputs, check_bias, compute_dtype, read_inputs
 from ..masks import Extent, Mask, as_mask
 from ..similarity import AnySimilarity, FeatureMap, Softmax
-from .consensus import agree, sharing_errors
-from .describe import dtype_text, mask_text, similarity_text
+from .consensus import agree, dtype_text, mask_text, sharing_errors, similarity_text
 from .transfer import Axis
 
 SPLITS = ("auto", "ring", "gather", "heads", "scan", "argmax")

@@ -16,10 +16,8 @@ from ..nn.block import Block, FeedForward
 from ..nn.positions import BiasPositions, RelativeBias
 from ..nn.stacks import EncoderDecoder, Stack
 from .check import CHECKED_METHODS, CheckedCall
-from .consensus import agree, agreed_axis, sharing_errors
-from .describe import dtype_text
-from .failure import CALLS, raising_peer_lost
-from .transfer import Axis
+from .consensus import agree, agreed_axis, dtype_text, sharing_errors
+from .transfer import CALLS, Axis, raising_peer_lost
 
 Module = TypeVar("Module", bound=nn.Module)
 _COLUMN_PARALLEL, _ROW_PARALLEL = ("query", "key", "value", "up", "gate"), "out"
@@ -104,14 +102,13 @@ def _check(module: Any, ranks: int) -> None:
             if getattr(layer, name) % ranks:
                 given = f"{getattr(layer, name)} {name}"
                 raise ShapeError(complaint("module", given, f"a multiple of the {ranks} ranks"))
-        if isinstance(layer, FeedForward):
-            if isinstance(layer.activation, nn.Module) and list(layer.activation.parameters()):
-                given = f"the activation {type(layer.activation).__name__}, which has parameters"
-                raise OptionError(complaint("module", given, "a function of each feature alone"))
-        elif isinstance(layer.positions, BiasPositions) and not isinstance(layer.positions, RelativeBias):
-            if [*layer.positions.parameters(), *layer.positions.buffers()]:
-                given = f"{type(layer.positions).__name__}, which has parameters or buffers"
-                raise OptionError(complaint("positions", given, "ALiBi, RelativeBias, Rotary or others of qkv.nn"))
+        # Heads of other ranks would be missing in what these compute.
+        inner = layer.activation if isinstance(layer, FeedForward) else layer.positions
+        shared = isinstance(inner, nn.Module) and (isinstance(layer, FeedForward) or isinstance(inner, BiasPositions))
+        if shared and not isinstance(inner, RelativeBias) and [*inner.parameters(), *inner.buffers()]:
+            given = f"{type(inner).__name__}, which has parameters or buffers"
+            wanted = "a function of each feature alone as activation, and ALiBi, RelativeBias or Rotary as positions"
+            raise OptionError(complaint("module", given, wanted))
 
 
 def _layers(module: nn.Module) -> list[Attention | FeedForward]:
