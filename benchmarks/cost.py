@@ -1,9 +1,9 @@
 """The cost model and measurements: formula and count, predicted and measured time, the time of the planner.
 
-Counts: random calls over backends, similarities, masks, head layouts and dtypes; the operations that a backend declares
-and those that torch's operators and the native kernels executed. Predictions: calls that prices are fitted to and calls
-of other sizes that are predicted from them are measured in the same rounds; and, since the speed of a shared machine
-changes, also with an earlier calibration.
+Counts: random calls of `reference` over similarities, head layouts and dtypes; the operations that it declares and
+those that torch executed. Predictions: calls that prices are fitted to and calls of other sizes that are predicted
+from them are measured in the same rounds; and, since the speed of a shared machine changes, also with an earlier
+calibration.
 
 `python -m benchmarks cost`, or with --quick fewer calls. About five minutes.
 """
@@ -27,7 +27,6 @@ from qkv.profiling.calibrate import (
     measure,
     measure_probes,
     prepare,
-    prime_size_probes,
     probes,
 )
 from qkv.profiling.watch import watch
@@ -43,24 +42,25 @@ PLAN_SECONDS = 0.5
 
 
 def formula_is_count(calls: int) -> tuple[int, int]:
-    """How many calls execute exactly what the formula says, and the number of calls."""
+    """How many calls of `reference` without a mask execute exactly what the formula says, and the number of calls."""
     right = 0
-    for probe in prime_size_probes(calls, seed=2026):
+    dense = [probe for probe in probes(calls, seed=2026) if probe.backend == "reference" and probe.mask is None][:calls]
+    for probe in dense:
         call = prepare(probe)
         with torch.no_grad(), watch() as seen:
             call.run()
-        right += call.work.executed == seen.products + seen.native
-    return right, calls
+        right += call.cost.flops == seen.products
+    return right, len(dense)
 
 
 def predictions(prices: dict[str, Price], calls: list[Probe], measured: list[Measured]) -> list[dict]:
     """The predicted and the measured time of each call."""
     found = []
-    for probe, (work, took) in zip(calls, measured, strict=True):
-        predicted = prices[work.engine].seconds(work)
+    for probe, (engine, cost, took) in zip(calls, measured, strict=True):
+        predicted = prices[engine].seconds(cost)
         found.append(
             {
-                "engine": work.engine,
+                "engine": engine,
                 "dtype": probe.dtype,
                 "call": f"{probe.batch}x{probe.heads}/{probe.heads_kv} {probe.len_q}x{probe.len_k} w{probe.width}"
                 f"{' causal' if probe.mask is not None else ''}",
@@ -90,7 +90,7 @@ def measure_in_rounds(fitted_to: list[Probe], tests: list[Probe], rounds: int) -
 
 
 def _middle(visits: list[Measured]) -> Measured:
-    return Measured(visits[0].work, statistics.median(taken.seconds for taken in visits))
+    return visits[0]._replace(seconds=statistics.median(taken.seconds for taken in visits))
 
 
 def quantile(errors: list[float], part: float) -> float:

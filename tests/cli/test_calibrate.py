@@ -23,7 +23,7 @@ FIGURES = {
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setenv("QKV_CACHE", str(tmp_path / "new" / "folder"))
-    prices = {"attend": Price(1e-5, 0, 1e-11, 0, 0, 0, 0)}
+    prices = {"attend": Price(1e-5, 1e-11, 0)}
     made = replace(Machine.built_in(), taken="2026-11-16", roofs=FIGURES, prices=prices, errors={"attend": 0.08})
     monkeypatch.setattr(Machine, "measure", classmethod(lambda cls, progress=None: made))
     return made
@@ -45,7 +45,7 @@ def test_json_has_every_figure(machine: Machine) -> None:
     made = CliRunner().invoke(app, ["calibrate", "--json"])
     found = json.loads(made.stdout)
     assert found["roofs"] == FIGURES
-    assert found["prices"]["attend"]["product"] == 1e-11
+    assert found["prices"]["attend"]["flop"] == 1e-11
     assert found["memory_bytes"] == machine.memory_bytes
 
 

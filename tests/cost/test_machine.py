@@ -12,11 +12,11 @@ import torch
 import qkv
 from qkv.cost import Hardware, hardware
 from qkv.cost.machine import Machine, active_machine, as_hardware, cache_folder, calibration_path, use
-from qkv.cost.price import Price, Work
+from qkv.cost.price import Cost, Price
 from qkv.errors import OptionError, OptionTypeError
 
 ROOFS = {"read.memory": 2e10, "multiply.float32.square": 2e11}
-PRICE = Price(1e-5, 1e-6, 1e-11, 1e-10, 2e-10, 3e-11, 1e-10)
+PRICE = Price(1e-5, 1e-11, 1e-10)
 MACHINE = Machine("a machine", 3, 5, 7 << 30, "2.13.0", "avx2", "2026-11-16", ROOFS, {"reference.softmax": PRICE}, {})
 
 
@@ -124,13 +124,11 @@ def test_the_folder_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_folder() == Path("/somewhere/qkv")
 
 
-def test_seconds_are_a_roofline() -> None:
-    work = Work("reference.softmax", 0, steps=3, products=1e9, pairs=1e6, rows=1e5, near=1e6, far=1e8)
-    moved, made = 1e-10 * 1e8, 1e-11 * 1e9 + 1e-10 * 1e6
-    rest = 1e-5 + 3e-6 + 2e-10 * 1e5 + 3e-11 * 1e6
-    assert MACHINE.seconds(work) == pytest.approx(rest + made + moved)
-    assert MACHINE.seconds(work._replace(overlaps=True)) == pytest.approx(rest + max(made, moved))
-    assert MACHINE.seconds(work._replace(engine="unknown")) is None
+def test_seconds_are_those_of_a_call_its_flops_and_its_bytes() -> None:
+    cost = Cost(flops=10**9, traffic=10**8, extra=0, overhead=1.0)
+    assert PRICE.seconds(cost) == pytest.approx(1e-5 + 1e-11 * 1e9 + 1e-10 * 1e8)
+    slower = replace(cost, charged=3 * 10**9)
+    assert PRICE.seconds(slower) == pytest.approx(1e-5 + 1e-11 * 3e9 + 1e-10 * 1e8)
 
 
 @pytest.fixture
@@ -142,9 +140,8 @@ def used():
 
 def priced(reference: float, sdpa: float, native: float) -> Machine:
     """A machine on which each engine takes a fixed time."""
-    engines = {"reference.softmax": reference, "native": native, "native.few": native}
-    engines |= {f"sdpa.{block}.float32": sdpa for block in (1, 32, 64, 256)}
-    prices = {engine: Price(seconds, 0, 0, 0, 0, 0, 0) for engine, seconds in engines.items()}
+    backends = {"reference": reference, "sdpa": sdpa, "native": native}
+    prices = {f"{backend}.softmax.float32": Price(seconds, 0, 0) for backend, seconds in backends.items()}
     return replace(MACHINE, threads=torch.get_num_threads(), prices=prices, errors=dict.fromkeys(prices, 0.05))
 
 
@@ -167,7 +164,7 @@ def test_auto_uses_the_calibration_and_follows_changes(used) -> None:
 
 def test_built_in_rates_apply_if_an_engine_has_no_price(used) -> None:
     some = priced(1.0, 1.0, 1.0)
-    used(replace(some, prices={"reference.softmax": some.prices["reference.softmax"]}))
+    used(replace(some, prices={"reference.softmax.float32": some.prices["reference.softmax.float32"]}))
     q = torch.zeros(1, 2, 37, 16)
     choice = qkv.explain(q, q, q)
     assert choice.machine is None

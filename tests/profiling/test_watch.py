@@ -11,7 +11,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import qkv
 from qkv import ops
-from qkv.cost.torch_flops import flash_flops, flash_pairs
 from qkv.errors import OptionError
 from qkv.profiling.watch import tensor_bytes, watch
 
@@ -60,10 +59,11 @@ def test_attention_on_the_cpu_is_not_free(causal: bool) -> None:
     with FlopCounterMode(display=False) as theirs, watch() as seen:
         out = F.scaled_dot_product_attention(x, x, x, is_causal=causal)
     assert theirs.get_total_flops() == 0
-    assert seen.products == flash_flops(523, 523, 7, heads=6, causal=causal)
+    # Blocks of 512 keys are computed whole for the rows that attend to any of them.
+    pairs = 512 * 512 + 11 * 523 if causal else 523 * 523
+    assert seen.products == 2 * 6 * 2 * pairs * 7
     with watch() as back:
         out.sum().backward()
-    assert back.products == flash_flops(523, 523, 7, heads=6, causal=causal, backward=True)
     assert 2 * back.products == 5 * seen.products
 
 
@@ -96,7 +96,6 @@ def executed_by_nan(n: int, m: int, dtype: torch.dtype) -> tuple[int, int]:
 @pytest.mark.parametrize(("n", "m"), [(1031, 1543), (523, 1109), (199, 211), (41, 523), (787, 523)])
 def test_tiles_of_the_flash_kernel_by_what_a_nan_reaches(n: int, m: int, dtype: torch.dtype) -> None:
     keys_of_row = [min(m, i // 512 * 512 + 512) for i in range(n)]
-    assert sum(keys_of_row) == flash_pairs(n, m, causal=True)
     forward = sum(keys > j for j in looked_at(m) for keys in keys_of_row)
     assert executed_by_nan(n, m, dtype) == (forward, sum(keys_of_row[i] for i in looked_at(n)))
 

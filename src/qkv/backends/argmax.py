@@ -6,7 +6,6 @@ for masks that are not a contiguous range of keys for each query, torch does it 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -17,7 +16,6 @@ from ..cost.price import Cost, product_flops
 from ..inputs import AttentionInputs, compact, compute_dtype, fold_group
 from ..masks import Band
 from ..shapes import Bool, Float, Int
-from . import work
 from .base import NEG_INF, RUNS, Backend, attended_pairs, native_kernel_reasons
 from .reference import Result, dot_products, gather_best
 
@@ -44,9 +42,8 @@ def cost(call: AttentionInputs) -> Cost:
     size = compute_dtype(call.query.dtype).itemsize
     packed = size * extent.batch * call.heads_kv * extent.len_k * call.width
     rows = extent.batch * extent.heads * extent.len_q
-    native = not native_kernel_reasons(call)
     flops, traffic, extra = product_flops(attended_pairs(call), call.width), 2 * packed + rows * 8, packed + rows * 8
-    return Cost(flops, traffic, extra, 20e-6, work=partial(work.argmax, call, native))
+    return Cost(flops, traffic, extra, 20e-6)
 
 
 def run(call: AttentionInputs) -> Result:

@@ -32,11 +32,6 @@ def exact_counts() -> Iterator[None]:
         _EXACT_COUNTS.reset(token)
 
 
-def counts_exactly() -> bool:
-    """Whether `exact_counts` is active."""
-    return _EXACT_COUNTS.get()
-
-
 NEG_INF = float("-inf")
 
 NO_WEIGHTS = "return_weights asks for the len_q x len_k matrix of weights, which this backend never forms"

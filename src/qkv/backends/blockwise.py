@@ -8,7 +8,6 @@ log-sum-exp included, for `sdpa`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -21,7 +20,6 @@ from ..inputs import AttentionInputs, compact, compute_dtype, fold_group, unfold
 from ..masks import Band, Extent
 from ..shapes import Float
 from ..similarity import Softmax
-from . import work
 from .base import RUNS, Backend, attended_pairs
 from .reference import NEG_INF, Result, Tile, attend
 
@@ -35,7 +33,7 @@ def cost(call: AttentionInputs) -> Cost:
     extra = 3 * size * min(BLOCK_SCORES, call.extent.cells)
     # Blocks stay in the CPU caches: a quarter of the passes of `reference` reach main memory.
     flops = product_flops(pairs, call.width + call.width_v)
-    return Cost(flops, 2 * pairs * size, extra, 90e-6, work=partial(work.blockwise, call, BLOCK_SCORES))
+    return Cost(flops, 2 * pairs * size, extra, 90e-6)
 
 
 def run(call: AttentionInputs) -> Result:

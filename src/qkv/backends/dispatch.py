@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -32,12 +32,14 @@ class Candidate:
         reasons: Why it cannot run the call; empty if it can.
         cost: What the call costs; None if it cannot run.
         seconds: Predicted time: from the calibrated machine if there is one, otherwise a rough built-in estimate.
+        engine: The name under which a calibration has its price.
     """
 
     backend: str
     reasons: tuple[str, ...]
     cost: Cost | None
     seconds: float = float("inf")
+    engine: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,21 +65,28 @@ class Choice:
     @property
     def cost(self) -> Cost:
         """The cost of the call on the chosen backend."""
-        cost = next(c.cost for c in self.candidates if c.backend == self.backend)
+        cost = self._chosen.cost
         assert cost is not None
         return cost
 
     @property
     def seconds(self) -> float:
         """Predicted time on the chosen backend; a rough estimate if `machine` is None."""
-        return next(c.seconds for c in self.candidates if c.backend == self.backend)
+        return self._chosen.seconds
+
+    @property
+    def engine(self) -> str:
+        """The name under which a calibration has the price of the chosen backend."""
+        return self._chosen.engine
 
     @property
     def error(self) -> float | None:
         """Median relative error of predictions for this engine during calibration; None without a prediction."""
-        if self.machine is None or self.cost.work is None:
-            return None
-        return self.machine.errors.get(self.cost.work().engine)
+        return None if self.machine is None else self.machine.errors.get(self.engine)
+
+    @property
+    def _chosen(self) -> Candidate:
+        return next(c for c in self.candidates if c.backend == self.backend)
 
     @property
     def reasons(self) -> dict[str, tuple[str, ...]]:
@@ -145,18 +154,9 @@ def explain_choice(call: AttentionInputs) -> Choice:
     chosen = _select(call, _candidates(call))
     # Sizes alone decide, as in `choose`; the costs shown are exact.
     with nullcontext() if call.traced else exact_counts():
-        candidates = [_with_exact_work(candidate) for candidate in _candidates(call)]
-    machine = active_machine()
-    machine = machine if _machine_seconds([c.cost for c in candidates]) else None
+        candidates = _candidates(call)
+    machine = pricing_machine({c.engine: c.cost for c in candidates if c.cost is not None})
     return Choice(chosen, call.backend, tuple(candidates), describe(call), crossover(call), machine)
-
-
-def _with_exact_work(candidate: Candidate) -> Candidate:
-    """The candidate with its work computed now: later, `exact_counts` is no longer active."""
-    if candidate.cost is None or candidate.cost.work is None:
-        return candidate
-    work = candidate.cost.work()
-    return replace(candidate, cost=replace(candidate.cost, work=lambda: work))
 
 
 def crossover(call: AttentionInputs) -> int | None:
@@ -175,7 +175,8 @@ def crossover(call: AttentionInputs) -> int | None:
         extent = call.extent
         queries = max(1, round(keys * extent.len_q / max(1, extent.len_k)))
         longer = call._replace(extent=extent._replace(len_q=queries, len_k=keys))
-        by_state, *rest = comparable_seconds([backend.cost(longer) for backend in (BACKENDS["linear"], *others)])
+        costs = {engine_name(backend.name, call): backend.cost(longer) for backend in (BACKENDS["linear"], *others)}
+        by_state, *rest = comparable_seconds(costs)
         return linear.state_is_cheaper(longer) and by_state < min(rest)
 
     if not is_cheapest(_MAX_KEYS):
@@ -192,25 +193,36 @@ def _candidates(call: AttentionInputs) -> list[Candidate]:
     reasons = {backend.name: backend.reasons_against(call) for backend in BACKENDS.values()}
     if call.backend == "auto" and not reasons["sdpa"]:
         reasons["blockwise"] = (*reasons["blockwise"], "sdpa runs the same call in one kernel, which is faster")
+    engines = {name: engine_name(name, call) for name in reasons}
     costs = {name: None if against else BACKENDS[name].cost(call) for name, against in reasons.items()}
-    known = {name: cost for name, cost in costs.items() if cost is not None}
-    seconds = dict(zip(known, comparable_seconds(list(known.values())), strict=True))
-    return [Candidate(name, against, costs[name], seconds.get(name, float("inf"))) for name, against in reasons.items()]
+    known = {engines[name]: cost for name, cost in costs.items() if cost is not None}
+    seconds = dict(zip(known, comparable_seconds(known), strict=True))
+    return [
+        Candidate(name, against, costs[name], seconds.get(engines[name], float("inf")), engines[name])
+        for name, against in reasons.items()
+    ]
 
 
-def comparable_seconds(costs: list[Cost]) -> list[float]:
-    """Seconds predicted by the calibrated machine if it can predict all of them, otherwise by built-in figures."""
-    return _machine_seconds(costs) or [cost.seconds for cost in costs]
+def engine_name(backend: str, call: AttentionInputs) -> str:
+    """The name under which a calibration has the price of a backend for calls of this kind."""
+    return f"{backend}.{call.similarity.kind}.{str(call.query.dtype).removeprefix('torch.')}"
 
 
-def _machine_seconds(costs: Sequence[Cost | None]) -> list[float] | None:
+def comparable_seconds(costs: Mapping[str, Cost]) -> list[float]:
+    """Seconds of each engine: predicted by the calibrated machine if it has all prices, otherwise by built-in rates."""
+    machine = pricing_machine(costs)
+    if machine is None:
+        return [cost.seconds for cost in costs.values()]
+    return [machine.prices[engine].seconds(cost) for engine, cost in costs.items()]
+
+
+def pricing_machine(engines: Iterable[str]) -> Machine | None:
+    """The calibrated machine, if it has prices for all these engines with the current number of threads."""
     # Under torch.compile reading the machine would break the graph.
     machine = None if torch.compiler.is_compiling() else active_machine()
     if machine is None or machine.threads != torch.get_num_threads():
         return None
-    predicted = [machine.seconds(cost.work()) if cost.work else None for cost in costs if cost is not None]
-    known = [seconds for seconds in predicted if seconds is not None]
-    return known if known and len(known) == len(predicted) else None
+    return machine if machine.prices.keys() >= set(engines) else None
 
 
 def _select(call: AttentionInputs, candidates: list[Candidate]) -> str:

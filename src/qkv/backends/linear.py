@@ -24,7 +24,6 @@ sequence, S starts as the sum over earlier keys, and T as the sum over later que
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -38,7 +37,6 @@ from ..masks import Causal, Extent, Mask, Padding, Window
 from ..ops.kernels import IDENTITY, FeatureRule, linear_attention, linear_state_size
 from ..shapes import Bool, Float
 from . import blockwise, sdpa
-from . import work as priced
 from .base import RUNS, Backend, attended_pairs, native_kernel_reasons
 from .reference import Result
 
@@ -105,15 +103,10 @@ def cost(call: AttentionInputs) -> Cost:
     extra = size * (extent.batch * call.heads_kv * features * (call.width_v + 1) + chunk * (features + 4 * call.width))
     if native_kernel_reasons(call):
         steps = -(-extent.len_q // MAX_CHUNK_TOKENS)
-        torch_chunk = chunk_size(features, extent.batch, extent.heads)
-        work = partial(priced.linear, call, features, False, torch_chunk, "torch")
-        return Cost(flops[0], 0, extra, 300e-6 * max(1, steps), work=work)
+        return Cost(flops[0], 0, extra, 300e-6 * max(1, steps))
     if not has_native_map(call.similarity):  # features are written out and read again
-        work = partial(priced.linear, call, features, False, chunk, "mapped")
-        return Cost(flops[0], 2 * size * (queries + keys) * features, extra, 80e-6, work=work)
-    direct = direct_is_cheaper(call, features)
-    work = partial(priced.linear, call, features, direct, chunk, "native")
-    return Cost(min(flops), 0, extra, 25e-6, work=work)
+        return Cost(flops[0], 2 * size * (queries + keys) * features, extra, 80e-6)
+    return Cost(min(flops), 0, extra, 25e-6)
 
 
 def state_is_cheaper(call: AttentionInputs) -> bool:

@@ -6,8 +6,6 @@ is fastest with few queries and many keys.
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from torch import Tensor
 
@@ -16,7 +14,7 @@ from ..cost.price import Cost, product_flops
 from ..inputs import AttentionInputs, compute_dtype
 from ..masks import Causal, Padding, Window
 from ..similarity import Softmax
-from . import blockwise, work
+from . import blockwise
 from .base import RUNS, Backend, attended_pairs
 from .reference import Result
 
@@ -55,7 +53,7 @@ def cost(call: AttentionInputs) -> Cost:
     slower *= 1 if _keys_are_contiguous(call) else 2  # the cells of the mask are written and read
     # Keys and values of a head that fit into the cache of a core are not read again for each tile of queries.
     reread = stored * (tiles - 1) if extent.len_k * widths * call.query.element_size() > CORE_CACHE_BYTES else 0
-    return Cost(flops, reread, 4 * scratch, 12e-6, int(slower * flops), partial(work.native, call))
+    return Cost(flops, reread, 4 * scratch, 12e-6, int(slower * flops))
 
 
 def run(call: AttentionInputs) -> Result:

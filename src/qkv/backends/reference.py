@@ -27,7 +27,6 @@ from ..features import apply_feature_map
 from ..inputs import AttentionInputs, compact, compute_dtype, fold_group, is_traced, unfold_group
 from ..shapes import Bool, Float, Int
 from ..similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
-from . import work
 from .base import NEG_INF, Backend, Result, attended_pairs
 
 NAN = float("nan")
@@ -348,7 +347,6 @@ def cost(call: AttentionInputs) -> Cost:
         traffic=passes * pairs * size,
         extra=3 * pairs * size,
         overhead=60e-6,
-        work=partial(work.reference, call),
     )
 
 

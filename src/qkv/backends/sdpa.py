@@ -11,7 +11,6 @@ kernel lacks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ from ..inputs import AttentionInputs, aligned_layout, compute_dtype, fold_group,
 from ..masks import Extent
 from ..shapes import Bool
 from ..similarity import Softmax
-from . import blockwise, work
+from . import blockwise
 from .base import RUNS, Backend, attended_pairs, reasons_for
 from .blockwise import BackwardInputs, block_gradients, sink_gradient
 from .pieces import Piece, cut_mask
@@ -44,7 +43,7 @@ def cost(call: AttentionInputs) -> Cost:
     if call.mask is not None and extent.len_q == extent.len_k and pairs < extent.cells:
         executed = max(executed, product_flops(_causal_pairs(extent), call.width + call.width_v))
     extra = size * rows + (size * rows * call.width_v if call.mask is not None else 0)
-    return Cost(flops, size * rows * (call.width + call.width_v), extra, 10e-6, executed, partial(work.sdpa, call))
+    return Cost(flops, size * rows * (call.width + call.width_v), extra, 10e-6, executed)
 
 
 def _causal_pairs(extent: Extent) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import math
 from collections.abc import Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple, Never
 
 import numpy as np
@@ -14,11 +14,16 @@ from torch import Tensor
 
 from .. import ops
 from ..backends.base import RUNS
-from ..backends.dispatch import Candidate, Choice, choose, comparable_seconds, describe, explain_choice
-from ..backends.work import cache_step as cache_work
-from ..cost.machine import active_machine
-from ..cost.price import Cost, Work, product_flops
-from ..cost.sizes import Sizes
+from ..backends.dispatch import (
+    Candidate,
+    Choice,
+    choose,
+    comparable_seconds,
+    describe,
+    explain_choice,
+    pricing_machine,
+)
+from ..cost.price import Cost, product_flops
 from ..errors import BackendRefused, DtypeError, OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import (
     AttentionInputs,
@@ -329,6 +334,7 @@ library.set_implementation(_decode_from_graph)
 
 # Number of scores up to which the torch path uses the reference backend.
 FEW_SCORES = 1 << 22
+FEW_ROWS = 16  # up to this many rows of queries for a key head, the kernel uses no tile
 # Mask cells that are materialized at a time; computing one takes eight bytes.
 MAX_MASK_CELLS = 1 << 23
 _UNLIMITED = 1 << 62
@@ -365,8 +371,11 @@ def explain_step(
         cache_bytes = cache.nbytes
         reasons = native_reasons_against(step, cache.format)
         work = product_flops(pairs, cache.width + (0 if step.is_argmax else cache.value_width))
-        cost = Cost(work, cache_bytes, 0, 8e-6, work=partial(_step_work, step, cache, cache_bytes))
-        native = Candidate("native", reasons, None if reasons else cost, comparable_seconds([cost])[0])
+        cost = Cost(work, cache_bytes, 0, 8e-6)
+        rows = extent.len_q * extent.heads // cache.heads
+        engine = f"cache.{'few' if rows <= FEW_ROWS else 'many'}.{cache.format.name}"
+        seconds = comparable_seconds({engine: cost})[0]
+        native = Candidate("native", reasons, None if reasons else cost, seconds, engine)
         # The torch path gathers all tokens into tensors of the compute dtype.
         copied = tokens * (cache.width + cache.value_width) * size
         call = _gathered_inputs(step, cache)
@@ -377,19 +386,9 @@ def explain_step(
         others = [c if c.cost is None else _with_gathering_cost(c, cache_bytes, copied, few) for c in backends]
     text = describe(call._replace(mask=step.mask, query=query))
     backend = through_torch.backend if reasons else "native"
-    machine = active_machine()
-    machine = (
-        None if reasons or machine is None or machine.seconds(_step_work(step, cache, cache_bytes)) is None else machine
-    )
+    machine = None if reasons else pricing_machine([engine])
     summary = f"decode after {int(step.past.max())} tokens: {text}"
     return Choice(backend, "auto", (native, *others), summary, machine=machine)
-
-
-def _step_work(step: DecodeInputs, cache: KVCache, cache_bytes: int) -> Work:
-    extent, heads = step.extent, cache.heads
-    sizes = Sizes(extent.batch, extent.heads, heads, extent.len_q, extent.len_k, cache.width, cache.value_width)
-    softcap = isinstance(step.similarity, Softmax) and step.similarity.softcap is not None
-    return cache_work(sizes, step.past.tolist(), cache.format.name, cache_bytes, softcap, step.is_argmax)
 
 
 def _with_gathering_cost(candidate: Candidate, cache_bytes: int, copied: int, few: bool) -> Candidate:

@@ -23,10 +23,10 @@ from typing import Any
 
 from ..errors import OptionError, OptionTypeError, complaint
 from .lookup import match_name, read_data
-from .price import MEMORY_RATE, MULTIPLY_RATE, Price, Work
+from .price import MEMORY_RATE, MULTIPLY_RATE, Price
 from .sizes import check_size
 
-FORMAT = 3  # of calibration files
+FORMAT = 4  # of calibration files
 HARDWARE_FILE = "hardware.toml"
 HERE = "here"
 # Formats to multiply in if a machine has no rate for the wanted one.
@@ -48,7 +48,8 @@ class Machine:
     Attributes:
         roofs: bytes or operations per second by name ("read.memory", "multiply.float32.square", …), and the seconds of
             a call ("call").
-        prices: for each engine ("native", "sdpa.64.float32", …), seconds per unit of its work.
+        prices: for each engine, a backend with a similarity and a dtype ("sdpa.softmax.float32", …) or a cache
+            ("cache.few.int8", …), its seconds for a call, a flop and a byte.
         errors: for each engine, the median relative error of the fit.
         dots: measured calls for a roofline chart: name, flops per byte, flops per second.
         taken: when it was measured; "" for built-in rates.
@@ -92,11 +93,6 @@ class Machine:
         """Flops per second of a large matrix product; that of float32 for a dtype that was not measured."""
         known = self.roofs.get(f"multiply.{dtype}.square", self.roofs.get("multiply.float32.square"))
         return MULTIPLY_RATE * self.cores if known is None else known
-
-    def seconds(self, work: Work) -> float | None:
-        """Predicted time of a call; None for an engine that was not measured."""
-        price = self.prices.get(work.engine)
-        return None if price is None else price.seconds(work)
 
     @classmethod
     def measure(cls, progress: Progress | None = None) -> Machine:

@@ -17,8 +17,8 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-from ..cost.native_flops import Executed, Geometry
 from ..errors import BackendRefused, OptionError, complaint
+from .executed import Executed, Geometry
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def _switch_counting(native: ModuleType, blocks: int) -> dict[str, int]:
 
 
 def geometry() -> Geometry:
-    """The tile, page and chunk sizes of the kernels, from which `qkv.cost.native_flops` predicts their work.
+    """The tile, page and chunk sizes of the kernels.
 
     Raises:
         BackendRefused: The native library cannot be used.

@@ -1,6 +1,6 @@
-"""Calibrate this machine: peak rates, and for each kernel the seconds per unit of its work.
+"""Calibrate this machine: peak rates, and for each engine the seconds of a call, a flop and a byte.
 
-Peak rates ("roofs") are what torch reaches with single operators. Prices are fitted to some dozen calls of each kernel
+Peak rates ("roofs") are what torch reaches with single operators. Prices are fitted to some dozen calls of each engine
 over a range of sizes, by least squares of log(seconds).
 """
 
@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +21,8 @@ from .. import ops
 from ..cache.decode import KVCache, decode
 from ..cache.formats import FORMATS
 from ..cost.machine import Machine, Progress, free_memory, last_level_cache, memory_bytes, processor_name
-from ..cost.price import Price, Work
-from ..features import elu1, relu
+from ..cost.price import Cost, Price
+from ..features import elu1
 from ..functional import attention, explain
 from ..masks import Causal, Mask, Window
 from ..similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
@@ -29,14 +30,14 @@ from ..similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
 MIN_SAMPLE_SECONDS = 1.5e-3  # seconds
 CALLS_PER_KIND = 10  # for each kind of call and dtype
 MEBI = 1 << 20
-# Starting values: seconds per call, step, flop, weight, row element, byte in cache and byte in memory.
-_START = Price(3e-5, 1e-6, 1e-11, 3e-10, 3e-10, 3e-11, 1e-10)
+_START = Price(3e-5, 1e-11, 1e-10)  # of the fit
 
 
 class Measured(NamedTuple):
-    """A measured call: its work and its seconds."""
+    """A measured call: its engine, its cost and its seconds."""
 
-    work: Work
+    engine: str
+    cost: Cost
     seconds: float
 
 
@@ -74,39 +75,38 @@ def measure_probes(
     wanted: Sequence[Probe], rounds: int, say: Callable[[str, int], None] | None = None
 ) -> list[Measured]:
     """Measure every probe once per round, so that a slow period of the machine does not affect one probe only."""
-    works: dict[int, Work] = {}
+    calls: dict[int, PreparedCall] = {}
     times: list[list[float]] = [[] for _ in wanted]
     for round_number in range(rounds):
         for place, probe in enumerate(wanted):
             if say is not None:
                 say(f"{probe.backend} {probe.dtype}", round_number * len(wanted) + place)
             call = prepare(probe)
-            works[place] = call.work
+            calls[place] = call._replace(run=lambda: None)  # frees the tensors
             with torch.no_grad():
                 times[place].append(time_call(call.run, 1))
-    return [Measured(works[place], statistics.median(own)) for place, own in enumerate(times)]
+    return [Measured(calls[place].engine, calls[place].cost, statistics.median(own)) for place, own in enumerate(times)]
 
 
-# Kernels in a roofline plot, each with its largest measured call.
+# Engines in a roofline plot, each with its largest measured call.
 ROOFLINE_LABELS = {
     "cache.few.float32": "decoding, float32",
     "cache.few.int8": "decoding, int8",
-    "sdpa.256.float32": "prefill, torch's kernel",
-    "native": "prefill, native kernel",
-    "linear.native": "linear",
-    "argmax": "argmax",
+    "sdpa.softmax.float32": "prefill, torch's kernel",
+    "native.softmax.float32": "prefill, native kernel",
+    "linear.feature_map.float32": "linear",
+    "argmax.argmax.float32": "argmax",
 }
 
 
 def _roofline_points(wanted: Sequence[Probe], measured: Sequence[Measured]) -> tuple[tuple[str, float, float], ...]:
-    """(label, flops per byte that must be moved, flops per second) of the largest call of each kernel."""
+    """(label, flops per byte that must be moved, flops per second) of the largest call of each engine."""
     largest: dict[str, tuple[str, float, float]] = {}
     most: dict[str, int] = {}
-    for probe, (work, seconds) in zip(wanted, measured, strict=True):
-        if work.engine in ROOFLINE_LABELS and work.executed > most.get(work.engine, 0):
-            most[work.engine] = work.executed
-            moved = _bytes_moved(probe)
-            largest[work.engine] = (ROOFLINE_LABELS[work.engine], work.executed / moved, work.executed / seconds)
+    for probe, (engine, cost, seconds) in zip(wanted, measured, strict=True):
+        if engine in ROOFLINE_LABELS and cost.flops > most.get(engine, 0):
+            most[engine] = cost.flops
+            largest[engine] = (ROOFLINE_LABELS[engine], cost.flops / _bytes_moved(probe), cost.flops / seconds)
     return tuple(largest[engine] for engine in ROOFLINE_LABELS if engine in largest)
 
 
@@ -119,23 +119,24 @@ def _bytes_moved(probe: Probe) -> int:
 
 
 def fit_prices(measured: Sequence[Measured]) -> tuple[dict[str, Price], dict[str, float]]:
-    """The price of each kernel, and the median relative error of its predictions."""
+    """The price of each engine, and the median relative error of its predictions."""
     by_engine: dict[str, list[Measured]] = {}
     for call in measured:
-        by_engine.setdefault(call.work.engine, []).append(call)
+        by_engine.setdefault(call.engine, []).append(call)
     prices = {engine: fit_price(calls) for engine, calls in by_engine.items()}
     errors = {
-        engine: statistics.median(abs(prices[engine].seconds(c.work) / c.seconds - 1) for c in calls)
+        engine: statistics.median(abs(prices[engine].seconds(c.cost) / c.seconds - 1) for c in calls)
         for engine, calls in by_engine.items()
     }
     return prices, errors
 
 
 class PreparedCall(NamedTuple):
-    """A call that is ready to run, and its work."""
+    """A call that is ready to run, its engine and its cost."""
 
     run: Callable[[], object]
-    work: Work
+    engine: str
+    cost: Cost
 
 
 def prepare(probe: Probe) -> PreparedCall:
@@ -146,21 +147,20 @@ def prepare(probe: Probe) -> PreparedCall:
     key, value = (torch.randn(probe.batch, probe.heads_kv, probe.len_k, w).to(dtype) for w in probe.widths)
     options = {"similarity": probe.similarity, "mask": probe.mask}
     if probe.storage is None:
-        work = explain(query, key, value, backend=probe.backend, **options).cost.work
-        assert work is not None
-        return PreparedCall(lambda: attention(query, key, value, backend=probe.backend, **options), work())
+        choice = explain(query, key, value, backend=probe.backend, **options)
+        run = partial(attention, query, key, value, backend=probe.backend, **options)
+        return PreparedCall(run, choice.engine, choice.cost)
     storage = getattr(torch, probe.storage)
     cache = KVCache(probe.batch, probe.heads_kv, probe.width, value_width=probe.width_v, dtype=storage)
     cache.append(key, value)
     new_k, new_v = (torch.randn(probe.batch, probe.heads_kv, probe.len_q, w) for w in probe.widths)
-    work = explain(query, new_k, new_v, cache=cache, **options).cost.work
-    assert work is not None
+    choice = explain(query, new_k, new_v, cache=cache, **options)
 
     def step() -> None:
         decode(query, new_k, new_v, cache, **options)
         cache.crop(probe.len_k)
 
-    return PreparedCall(step, work())
+    return PreparedCall(step, choice.engine, choice.cost)
 
 
 def time_call(run: Callable[[], object], rounds: int) -> float:
@@ -183,48 +183,32 @@ def fit_price(calls: list[Measured]) -> Price:
 
     The price of a unit that no call uses is 0.
     """
-    units = np.array([[1.0, *c.work[2:8]] for c in calls])
-    present = units.max(0) > 0
-    measured = np.log([c.seconds for c in calls])
-    overlaps = [c.work.overlaps for c in calls]
-
-    def predicted(logs: np.ndarray) -> np.ndarray:
-        parts = units[:, present] * np.exp(logs)
-        whole = np.zeros((len(calls), len(_START)))
-        whole[:, present] = parts
-        made, moved = whole[:, 2] + whole[:, 3], whole[:, 6]
-        last = np.where(overlaps, np.maximum(made, moved), made + moved)
-        return np.log(whole[:, [0, 1, 4, 5]].sum(1) + last)
-
-    logs = _least_squares(predicted, measured, np.log(np.array(_START)[present]))
-    found = np.zeros(len(_START))
-    found[present] = np.exp(logs)
-    return Price(*(float(x) for x in found))
-
-
-def _least_squares(predicted: Callable[[np.ndarray], np.ndarray], wanted: np.ndarray, start: np.ndarray) -> np.ndarray:
+    units = np.array([[1.0, c.cost.compared_flops, c.cost.traffic] for c in calls])
+    used = units.max(0) > 0
+    wanted, start = np.log([c.seconds for c in calls]), np.log(np.array(_START)[used])
     # A weak regularization towards the start bounds prices that the calls do not determine.
     regularization = 0.02
 
     def off(x: np.ndarray) -> np.ndarray:
-        return np.concatenate([predicted(x) - wanted, regularization * (x - start)])
+        predicted = np.log((units[:, used] * np.exp(x)).sum(1))
+        return np.concatenate([predicted - wanted, regularization * (x - start)])
 
     x, damping = start, 1.0
     errors = off(x)
     for _ in range(200):
         slopes = np.stack([(off(x + 1e-5 * unit) - errors) / 1e-5 for unit in np.eye(len(x))], axis=1)
-        step = np.linalg.solve(slopes.T @ slopes + damping * np.eye(len(x)), -slopes.T @ errors)
-        better = off(x + np.clip(step, -2.0, 2.0))
-        if better @ better < errors @ errors:
-            done = errors @ errors - better @ better < 1e-10
-            x, errors, damping = x + np.clip(step, -2.0, 2.0), better, damping / 3
-            if done:
-                break
+        step = np.clip(np.linalg.solve(slopes.T @ slopes + damping * np.eye(len(x)), -slopes.T @ errors), -2.0, 2.0)
+        better = off(x + step)
+        gain = errors @ errors - better @ better
+        if gain > 0:
+            x, errors, damping = x + step, better, damping / 3
         else:
             damping *= 4
-            if damping > 1e9:
-                break
-    return x
+        if 0 < gain < 1e-10 or damping > 1e9:
+            break
+    found = np.zeros(len(_START))
+    found[used] = np.exp(x)
+    return Price(*(float(each) for each in found))
 
 
 def _best_time(run: Callable[[], object]) -> float:
@@ -382,68 +366,3 @@ def _decode_probe(draw: random.Random, storage: str, group: int, len_q: int) -> 
 def _log_uniform(draw: random.Random, low: int, high: int) -> int:
     """A random integer, uniform in the logarithm."""
     return max(low, min(high, round(low * (high / low) ** draw.random())))
-
-
-_PRIMES = (
-    2,
-    3,
-    5,
-    7,
-    11,
-    13,
-    17,
-    19,
-    23,
-    29,
-    31,
-    37,
-    41,
-    43,
-    47,
-    53,
-    59,
-    61,
-    67,
-    71,
-    73,
-    79,
-    83,
-    89,
-    97,
-    101,
-    211,
-    523,
-)
-
-
-def prime_size_probes(count: int, seed: int = 0) -> Iterator[Probe]:
-    """Calls of small prime sizes over backends, similarities, masks, heads and dtypes, to test operation counts."""
-    draw = random.Random(seed)
-    maps = (FeatureMap(elu1), FeatureMap(relu))
-    kinds: dict[str, tuple[AnySimilarity, ...]] = {
-        "reference": (Softmax(), Softmax(softcap=5.0), Polynomial(3), Argmax(), *maps),
-        "sdpa": (Softmax(),),
-        "blockwise": (Softmax(softcap=5.0), Polynomial(2), *maps),
-        "native": (Softmax(), Softmax(softcap=5.0)),
-        "argmax": (Argmax(),),
-        "linear": (Polynomial(2), Polynomial(3, offset=0.0), *maps),
-    }
-    for _ in range(count):
-        backend = draw.choice([*kinds, "cache"])
-        len_q, len_k, width, width_v = draw.choice(_PRIMES), draw.choice(_PRIMES), *(draw.choice(_PRIMES[:9]),) * 2
-        batch, heads_kv, group = draw.choice((1, 2, 3)), draw.choice((1, 2, 3)), draw.choice((1, 1, 2, 5))
-        heads = group * heads_kv
-        if backend == "cache":
-            storage = draw.choice(STORAGES)
-            sizes = batch, heads, heads_kv, min(len_q, 29), len_k, width, draw.choice(_PRIMES[:9])
-            yield Probe("native", "float32", *sizes, Softmax(), None, storage)
-            continue
-        mask = None
-        if draw.random() < 0.6:
-            mask = Causal(offset=draw.randint(-len_q, len_k))
-            if draw.random() < 0.4 and backend not in ("linear",):
-                mask = Window(left=draw.randint(0, 40), right=draw.randint(0, 9), offset=mask.offset)
-        dtype = draw.choice((*DTYPES, "float64")) if backend not in ("native",) else draw.choice(DTYPES)
-        value_width = draw.choice((width_v, draw.choice(_PRIMES[:9])))
-        similarity = draw.choice(kinds[backend])
-        yield Probe(backend, dtype, batch, heads, heads_kv, len_q, len_k, width, value_width, similarity, mask)
