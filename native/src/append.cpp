@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <type_traits>
 
 #include "cache.h"
 #include "parallel.h"
@@ -23,20 +22,16 @@ float read_as_float(const char* from) {
 }
 
 template <Dtype storage>
-void write_rounded(char* to, float x) {
-    if constexpr (storage == Dtype::float32) {
-        std::memcpy(to, &x, sizeof x);
-    } else {
-        const uint16_t half = storage == Dtype::bfloat16 ? narrow_to_bfloat16(x) : narrow_to_float16(x);
-        std::memcpy(to, &half, sizeof half);
-    }
+void write_number(char* to, float x) {
+    const typename Format<storage>::Bits number = Format<storage>::narrow(x);
+    std::memcpy(to, &number, sizeof number);
 }
 
 // An exponent of ones is infinity or NaN.
 template <Dtype storage>
 bool all_finite(const char* written, int64_t count) {
-    using Bits = std::conditional_t<storage == Dtype::float32, uint32_t, uint16_t>;
-    constexpr Bits exponent = storage == Dtype::float32 ? 0x7f800000 : storage == Dtype::bfloat16 ? 0x7f80 : 0x7c00;
+    using Bits = typename Format<storage>::Bits;
+    constexpr Bits exponent = Format<storage>::exponent;
     Bits nonfinite = 0;
     for (int64_t c = 0; c < count; ++c) {
         nonfinite |= (read<Bits>(written + c * static_cast<int64_t>(sizeof(Bits))) & exponent) == exponent;
@@ -52,8 +47,8 @@ struct Rows {
     const char* at(int64_t token, int64_t channel) const { return data + token * token_bytes + channel * channel_bytes; }
 };
 
-// The scale of int8, largest magnitude / 127; NaN if a number of the token is non-finite.
-template <Dtype dtype>
+// The scale of a token, its largest magnitude over that of the format; NaN if a number of the token is non-finite.
+template <Dtype dtype, Dtype storage>
 float scale_of(const Rows& rows, int64_t token, int64_t width) {
     float most = 0.0f;
     bool finite = true;
@@ -62,13 +57,7 @@ float scale_of(const Rows& rows, int64_t token, int64_t width) {
         finite = finite && size <= std::numeric_limits<float>::max();
         most = size > most ? size : most;
     }
-    return finite ? most / 127.0f : std::numeric_limits<float>::quiet_NaN();
-}
-
-int8_t quantized(float x, float scale) {
-    if (!(scale > 0.0f)) return 0;
-    const float steps = std::nearbyint(x / scale);
-    return static_cast<int8_t>(steps < -127.0f ? -127.0f : steps > 127.0f ? 127.0f : steps);
+    return finite ? most / Format<storage>::largest : std::numeric_limits<float>::quiet_NaN();
 }
 
 class Slab {
@@ -85,8 +74,8 @@ public:
         if (end % kGroupTokens != 0 && begin % kGroupTokens == 0) {
             clear_keys<storage>(begin, round_up(end, kGroupTokens));
         }
-        if constexpr (storage == Dtype::int8) {
-            quantize<dtype>(keys, values, first, count);
+        if constexpr (Format<storage>::scaled) {
+            write_scaled<dtype, storage>(keys, values, first, count);
         } else {
             write_keys<dtype, storage>(keys, first, count);
             write_values<dtype, storage>(values, first, count);
@@ -95,7 +84,7 @@ public:
 
 private:
     template <Dtype storage>
-    static constexpr int64_t kPair = storage == Dtype::bfloat16 ? 2 : 1;
+    static constexpr int64_t kPair = Format<storage>::pair;
     // The distance from one channel, or pair of channels, to the next.
     template <Dtype storage>
     static constexpr int64_t kRowBytes = kPageTokens * kPair<storage> * element_size(storage);
@@ -128,7 +117,7 @@ private:
             char* to = key_at<storage>(first, c);
             const char* from = keys.at(0, c);
             for (int64_t t = 0; t < count; ++t, to += step, from += keys.token_bytes) {
-                write_rounded<storage>(to, read_as_float<dtype>(from));
+                write_number<storage>(to, read_as_float<dtype>(from));
             }
         }
         for (int64_t c = layout_.width; c < layout_.width_slots(); ++c) {
@@ -147,7 +136,7 @@ private:
                 std::memcpy(to, values.at(t, 0), layout_.value_width * element);
             } else {
                 for (int64_t c = 0; c < layout_.value_width; ++c) {
-                    write_rounded<storage>(to + c * element, read_as_float<dtype>(values.at(t, c)));
+                    write_number<storage>(to + c * element, read_as_float<dtype>(values.at(t, c)));
                 }
             }
             finite = finite && all_finite<storage>(to, layout_.value_width);
@@ -156,26 +145,32 @@ private:
         if (!finite) slab_[0] = 1;
     }
 
-    template <Dtype dtype>
-    void quantize(const Rows& keys, const Rows& values, int64_t first, int64_t count) {
+    template <Dtype dtype, Dtype storage>
+    void write_scaled(const Rows& keys, const Rows& values, int64_t first, int64_t count) {
+        constexpr int64_t element = element_size(storage);
         auto* key_scales = reinterpret_cast<float*>(slab_ + PageLayout::kHeaderBytes) + first;
         float* value_scales = key_scales + kPageTokens;
         for (int64_t t = 0; t < count; ++t) {
-            const float key_scale = scale_of<dtype>(keys, t, layout_.width);
+            const float key_scale = scale_of<dtype, storage>(keys, t, layout_.width);
             for (int64_t c = 0; c < layout_.width; ++c) {
-                *key_at<Dtype::int8>(first + t, c) = quantized(read_as_float<dtype>(keys.at(t, c)), key_scale);
+                write_number<storage>(key_at<storage>(first + t, c),
+                                      over_scale(read_as_float<dtype>(keys.at(t, c)), key_scale));
             }
-            const float value_scale = scale_of<dtype>(values, t, layout_.value_width);
+            const float value_scale = scale_of<dtype, storage>(values, t, layout_.value_width);
             char* to = value_at(first + t);
             for (int64_t c = 0; c < layout_.value_width; ++c) {
-                to[c] = quantized(read_as_float<dtype>(values.at(t, c)), value_scale);
+                write_number<storage>(to + c * element,
+                                      over_scale(read_as_float<dtype>(values.at(t, c)), value_scale));
             }
-            std::memset(to + layout_.value_width, 0, layout_.value_slots() - layout_.value_width);
+            std::memset(to + layout_.value_width * element, 0, (layout_.value_slots() - layout_.value_width) * element);
             key_scales[t] = key_scale;
             value_scales[t] = value_scale;
             if (value_scale != value_scale) slab_[0] = 1;
         }
     }
+
+    // Scales 0 and NaN define the token alone.
+    static float over_scale(float x, float scale) { return scale > 0.0f ? x / scale : 0.0f; }
 
     const PageLayout& layout_;
     char* slab_;
@@ -200,12 +195,7 @@ void append_rows(const AppendProblem& problem, int64_t b, int64_t head) {
 
 template <Dtype dtype>
 AppendRow into(Dtype storage) {
-    switch (storage) {
-        case Dtype::float16: return append_rows<dtype, Dtype::float16>;
-        case Dtype::bfloat16: return append_rows<dtype, Dtype::bfloat16>;
-        case Dtype::int8: return append_rows<dtype, Dtype::int8>;
-        default: return append_rows<dtype, Dtype::float32>;
-    }
+    return with_format(storage, [](auto format) -> AppendRow { return append_rows<dtype, format()>; });
 }
 
 AppendRow from_into(Dtype dtype, Dtype storage) {

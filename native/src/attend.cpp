@@ -179,7 +179,7 @@ private:
         bool masked[kMaxRows * kPartTokens];  // only set if a value may be non-finite
         for (int r = 0; r < rows.count(); ++r) {
             float* row = scores + r * kPartTokens;
-            if (!scales_after_max_ && layout_.storage != Dtype::int8) {
+            if (!scales_after_max_ && !layout_.scaled()) {
                 kernels_.scale_scores(row, keys, problem_.scale, nullptr, problem_.softcap);
             }
             rows.add_bias(r, first_key, keys, row);
@@ -219,7 +219,7 @@ private:
         const char* keys = slab + layout_.keys_at();
         kernels_.score_page(queries, rows.count(), keys, layout_.storage, layout_.width_slots(), scores, kPartTokens,
                             tokens, ahead, widened);
-        if (layout_.storage != Dtype::int8) return;
+        if (!layout_.scaled()) return;
         const auto* token_scales = reinterpret_cast<const float*>(slab + PageLayout::kHeaderBytes);
         for (int r = 0; r < rows.count(); ++r) {
             kernels_.scale_scores(scores + r * kPartTokens, kPageTokens, problem_.scale, token_scales,
@@ -238,7 +238,7 @@ private:
         const int64_t first = std::max<int64_t>(from - page * kPageTokens, 0);
         const int64_t last = std::min<int64_t>(to - page * kPageTokens, kPageTokens);
         const float* token_scales = nullptr;
-        if (layout_.storage == Dtype::int8) {
+        if (layout_.scaled()) {
             token_scales = reinterpret_cast<const float*>(slab + PageLayout::kHeaderBytes) + kPageTokens;
         }
         values += first * value_slots_ * element_size(layout_.storage);
@@ -376,7 +376,7 @@ private:
     const int64_t query_floats_, score_floats_, sums_floats_, page_floats_;
     // A positive scale without softcap is applied inside the exponential, where it costs nothing.
     const bool scales_after_max_ = problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr &&
-                              layout_.storage != Dtype::int8;
+                              !layout_.scaled();
     int64_t max_parts_ = 1, whole_parts_ = 1;
     int threads_ = 1;
 };

@@ -65,7 +65,7 @@ private:
                                 scores, kPageTokens, tokens, keys_of(rows, page + 1), widened);
             for (int r = 0; r < rows.count(); ++r) {
                 float* row = scores + r * kPageTokens;
-                if (layout_.storage == Dtype::int8) {
+                if (layout_.scaled()) {
                     kernels_.multiply_rows(row, kPageTokens,
                                            reinterpret_cast<const float*>(slab + PageLayout::kHeaderBytes));
                 }
@@ -110,7 +110,7 @@ private:
         const int64_t token = best.key[r] % kPageTokens, element = element_size(layout_.storage);
         const char* stored = slab + layout_.values_at() + token * layout_.value_slots() * element;
         float scale = 1.0f;
-        if (layout_.storage == Dtype::int8) {
+        if (layout_.scaled()) {
             scale = reinterpret_cast<const float*>(slab + PageLayout::kHeaderBytes)[kPageTokens + token];
         }
         for (int64_t c = 0; c < layout_.value_width; ++c) {

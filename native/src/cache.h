@@ -3,27 +3,28 @@
 // A cache of keys and values in pages. A page holds 64 tokens of one batch row, for all its key/value heads. The slab
 // of one head consists of these parts, each aligned to 64 bytes:
 //   header  64 bytes: the first is 1 if a value of the slab may be non-finite
-//   scales  int8 only: 64 floats for the keys, then 64 for the values
+//   scales  formats with scales only: 64 floats for the keys, then 64 for the values
 //   keys    [width / pair][64 tokens][pair]: tokens are adjacent, so that a vector computes as many scores
 //   values  [64 tokens][value_slots]
 // table[row][position / 64 modulo slots] is the address of the page of a position.
 
 #include <cstdint>
 
+#include "formats.h"
 #include "kernel_table.h"
 #include "tensor.h"
 
 namespace qkv {
 
 struct PageLayout {
-    Dtype storage;  // float32, float16, bfloat16 or int8
+    Dtype storage;  // one of kStorageFormats
     int64_t heads, width, value_width;
 
-    // bfloat16 stores two channels of a token together: one shift and one mask widen both.
-    int64_t pair() const { return storage == Dtype::bfloat16 ? 2 : 1; }
+    int64_t pair() const { return pair_of(storage); }
+    bool scaled() const { return is_scaled(storage); }
     int64_t width_slots() const { return (width + pair() - 1) / pair() * pair(); }
     int64_t value_slots() const { return (value_width + 15) / 16 * 16; }
-    int64_t scale_bytes() const { return storage == Dtype::int8 ? 2 * kPageTokens * 4 : 0; }
+    int64_t scale_bytes() const { return scaled() ? 2 * kPageTokens * 4 : 0; }
     int64_t keys_at() const { return kHeaderBytes + scale_bytes(); }
     int64_t values_at() const { return keys_at() + kPageTokens * width_slots() * element_size(storage); }
     int64_t head_bytes() const { return values_at() + kPageTokens * value_slots() * element_size(storage); }

@@ -1,5 +1,6 @@
 // A page of a cache with a few query rows: scores from its keys, weighted sums of its values.
 
+#include "formats.h"
 #include "isa_kernels.h"
 #include "vector_math.h"
 
@@ -22,24 +23,7 @@ constexpr int vectors_per_row(int rows) {
 }
 
 template <Dtype storage>
-constexpr int kPair = storage == Dtype::bfloat16 ? 2 : 1;
-
-template <Dtype storage>
-QKV_INLINE Float widen_vector(const char* from) {
-    if constexpr (storage == Dtype::float32) return load_unaligned(from);
-    if constexpr (storage == Dtype::float16) return widen_float16(from);
-    if constexpr (storage == Dtype::bfloat16) return widen_bfloat16(from);
-    if constexpr (storage == Dtype::int8) return widen_int8(from);
-}
-
-template <Dtype storage>
-QKV_INLINE void widen_keys_vector(const char* from, Float keys[kPair<storage>]) {
-    if constexpr (storage == Dtype::bfloat16) {
-        widen_bfloat16_pairs(from, keys[0], keys[1]);
-    } else {
-        keys[0] = widen_vector<storage>(from);
-    }
-}
+constexpr int kPair = Format<storage>::pair;
 
 // Prefetches the next cache lines while this page is processed, so that memory is read all the time. Requests are
 // spread evenly, since a core with too many of them pending stalls.
@@ -245,14 +229,6 @@ void weigh_few(const float* weights, int64_t stride, int rows, const char* value
                  widened)
 }
 
-#define QKV_FOR_STORAGE(function, storage, ...)                                      \
-    switch (storage) {                                                               \
-        case Dtype::float16: return function<Dtype::float16>(__VA_ARGS__);           \
-        case Dtype::bfloat16: return function<Dtype::bfloat16>(__VA_ARGS__);         \
-        case Dtype::int8: return function<Dtype::int8>(__VA_ARGS__);                 \
-        default: return function<Dtype::float32>(__VA_ARGS__);                       \
-    }
-
 // Rows are split evenly: 8 are 4 and 4, not 6 and 2.
 template <typename Body>
 QKV_INLINE void for_each_block(int rows, Body body) {
@@ -272,9 +248,10 @@ void score_page(const float* queries, int rows, const char* keys, Dtype storage,
                 int64_t stride, int tokens, const NextRead& ahead, float* widened) {
     for_each_block(rows, [&](int first, int count, int block, int blocks) {
         const bool kept = block > 0 && storage != Dtype::float32;
-        QKV_FOR_STORAGE(score_few, kept ? Dtype::float32 : storage, queries + first, rows, count,
-                        kept ? reinterpret_cast<const char*>(widened) : keys, width_slots, scores + first * stride,
-                        stride, tokens, ahead, block, blocks, widened)
+        with_format(kept ? Dtype::float32 : storage, [&](auto format) {
+            score_few<format()>(queries + first, rows, count, kept ? reinterpret_cast<const char*>(widened) : keys,
+                                width_slots, scores + first * stride, stride, tokens, ahead, block, blocks, widened);
+        });
     });
 }
 
@@ -282,9 +259,11 @@ void weigh_page(const float* weights, int64_t stride, int rows, const char* valu
                 int tokens, float* sums, const NextRead& ahead, float* widened) {
     for_each_block(rows, [&](int first, int count, int block, int blocks) {
         const bool kept = block > 0 && storage != Dtype::float32;
-        QKV_FOR_STORAGE(weigh_few, kept ? Dtype::float32 : storage, weights + first * stride, stride, count,
-                        kept ? reinterpret_cast<const char*>(widened) : values, value_slots, tokens,
-                        sums + first * value_slots, ahead, block, blocks, widened)
+        with_format(kept ? Dtype::float32 : storage, [&](auto format) {
+            weigh_few<format()>(weights + first * stride, stride, count,
+                                kept ? reinterpret_cast<const char*>(widened) : values, value_slots, tokens,
+                                sums + first * value_slots, ahead, block, blocks, widened);
+        });
     });
 }
 

@@ -71,7 +71,7 @@ std::string check_finite(const KernelTable& kernels, const std::vector<float>& k
 // Groups of every size, so that every size of a block of rows is tested.
 std::string check_memory(const KernelTable& kernels, const std::vector<float>& query, const std::vector<float>& key) {
     constexpr int64_t tokens = 150;
-    for (const Dtype storage : {Dtype::float32, Dtype::float16, Dtype::bfloat16, Dtype::int8}) {
+    for (const Dtype storage : kStorageFormats) {
         const PageLayout layout = {storage, 1, kWidth, kWidth};
         const int64_t pages = ceil_div(tokens, kPageTokens), floats = layout.head_bytes() / 4;
         const Floats storage_of_pages = allocate(pages * floats);

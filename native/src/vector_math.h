@@ -170,4 +170,23 @@ QKV_INLINE Float hyperbolic_tangent(Float x) {
     return with_sign_of(where_less(size, constant(0.3f), near, far), x);
 }
 
+// A vector of stored numbers, of any format but without its scales.
+template <Dtype storage>
+QKV_INLINE Float widen_vector(const char* from) {
+    if constexpr (storage == Dtype::float32) return load_unaligned(from);
+    if constexpr (storage == Dtype::float16) return widen_float16(from);
+    if constexpr (storage == Dtype::bfloat16) return widen_bfloat16(from);
+    if constexpr (storage == Dtype::int8) return widen_int8(from);
+}
+
+// The same for keys of formats that store channels in pairs.
+template <Dtype storage, int pair>
+QKV_INLINE void widen_keys_vector(const char* from, Float (&keys)[pair]) {
+    if constexpr (storage == Dtype::bfloat16) {
+        widen_bfloat16_pairs(from, keys[0], keys[1]);
+    } else {
+        keys[0] = widen_vector<storage>(from);
+    }
+}
+
 }  // namespace qkv::QKV_ISA

@@ -463,7 +463,8 @@ def test_an_interrupt_anywhere_leaves_a_cache_that_works(owner, name, moment, wi
 
     def held(cache: KVCache) -> torch.Tensor:
         """What a query to come may see."""
-        return cache.tensors()[0][:, :, 0 if window is None else max(0, cache.length - window + 1) :]
+        first = 0 if window is None else max(0, cache.length - window + 1 - cache.start)
+        return cache.tensors()[0][:, :, first:]
 
     def same(one: torch.Tensor, other: torch.Tensor) -> bool:
         return one.shape == other.shape and torch.equal(one, other)
