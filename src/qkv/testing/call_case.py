@@ -20,7 +20,7 @@ from torch import Tensor
 
 from qkv import features
 from qkv.masks import Causal, Dense, Extent, Padding, Predicate, Segments, Window
-from qkv.similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
+from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Similarity, Softmax
 
 from .oracle import Oracle, attended_pairs, oracle
 from .poison import LAYOUTS, poison_masked
@@ -85,6 +85,8 @@ def signed(query: Tensor, key: Tensor) -> Tensor:
     return query @ key.transpose(-1, -2) + _distance(query, key) / 8
 
 
+# Similarities whose specs have the options of the class.
+KINDS: dict[str, Callable[..., AnySimilarity]] = {"softmax": Softmax, "argmax": Argmax, "polynomial": Polynomial}
 FUNCTIONS = {"gaussian": gaussian, "rational": rational, "signed": signed}
 MAPS = ("elu1", "relu", "identity", "squared", "positive_random", "polynomial")
 
@@ -115,10 +117,9 @@ def build_similarity(spec: Spec | None, *, width: int, heads: int, dtype: torch.
         return FeatureMap(made[name]() if name in made else getattr(features, name), **options)
     if spec.kind == "similarity":
         return Similarity(FUNCTIONS[options["function"]])
-    kinds = {"softmax": Softmax, "argmax": Argmax, "polynomial": Polynomial}
-    if spec.kind not in kinds:
+    if spec.kind not in KINDS:
         raise ValueError(f"spec: got {spec!r}, wanted a similarity")
-    return kinds[spec.kind](**options)
+    return KINDS[spec.kind](**options)
 
 
 def build_mask(spec: Spec | None, extent: Extent) -> Any:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from qkv.masks import Extent
 from qkv.masks.grid import NumpyGrid
-from qkv.similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
+from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
 
 # The result of one query over the keys that it attends to: (width_v,), (), (attended,)
 RowResult = tuple[Tensor, Tensor, Tensor]
@@ -141,9 +141,9 @@ def _row_function(similarity: object, heads: int) -> Callable[[Tensor, Tensor, T
             return lambda q, k, v, plus, h: _ratio(((k * q).sum(-1) + offset) ** degree, v, True)
         case FeatureMap(map=phi, normalize=normalize):
             return lambda q, k, v, plus, h: _ratio((phi(k) * phi(q)).sum(-1), v, normalize)
-        case Similarity(function=function):
-            return lambda q, k, v, plus, h: _ratio(_one_head(function, q, k, h, heads), v, True)
-    raise TypeError(f"similarity: got {similarity!r}, wanted one of qkv's five kinds")
+        case AnySimilarity():
+            return lambda q, k, v, plus, h: _ratio(_one_head(similarity, q, k, h, heads), v, similarity.normalizes)
+    raise TypeError(f"similarity: got {similarity!r}, wanted a similarity of qkv")
 
 
 def _softmax(similarity: Softmax, q: Tensor, k: Tensor, v: Tensor, plus: Tensor | float, head: int) -> RowResult:
@@ -198,11 +198,9 @@ def _ratio(sims: Tensor, v: Tensor, normalize: bool) -> RowResult:
     return (weights[:, None] * v).sum(0), below.detach(), weights
 
 
-def _one_head(function: Callable[[Tensor, Tensor], Tensor], q: Tensor, k: Tensor, head: int, heads: int) -> Tensor:
-    """One query against its keys, as blocks with all heads: a function may hold parameters per head."""
-    query_block = q.expand(1, heads, 1, -1)
-    key_block = k.expand(1, heads, -1, -1)
-    return function(query_block, key_block)[0, head, 0]
+def _one_head(similarity: AnySimilarity, q: Tensor, k: Tensor, head: int, heads: int) -> Tensor:
+    """One query against its keys, as blocks with all heads: a similarity may hold parameters per head."""
+    return similarity.of_blocks(q.expand(1, heads, 1, -1), k.expand(1, heads, -1, -1))[0, head, 0]
 
 
 def _to_four_dims(tensor: Tensor, dims: int) -> Tensor:

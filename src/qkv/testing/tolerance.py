@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from qkv.similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
+from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
 
 from .oracle import Oracle
 
@@ -126,10 +126,10 @@ def similarities(similarity: Any, q: Tensor, k: Tensor) -> Tensor:
             return (q @ k.transpose(-1, -2) + offset) ** degree
         case FeatureMap(map=phi):
             return phi(q) @ phi(k).transpose(-1, -2)
-        case Similarity(function=function):
+        case AnySimilarity():
             blocks = (t if t.dim() == 4 else t[:, None] if t.dim() == 3 else t[None, None] for t in (q, k))
-            return function(*blocks).reshape(*q.shape[:-1], k.shape[-2])
-    raise TypeError(f"similarity: {similarity!r} is none of qkv's ratios")
+            return similarity.of_blocks(*blocks).reshape(*q.shape[:-1], k.shape[-2])
+    raise TypeError(f"similarity: {similarity!r} is no similarity of qkv")
 
 
 @dataclass(frozen=True)
