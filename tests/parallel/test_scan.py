@@ -297,8 +297,8 @@ def test_delays_do_not_change_a_bit(pool: RankPool) -> None:
 @pytest.mark.parametrize(
     ("mask", "keys", "message"),
     [
-        (qkv.Causal(), [6, 11], "on rank 0, query 6 attends to the first 7 keys, but the ranks up to it have 6"),
-        (qkv.Causal(-3), [7, 10], "on rank 1, query 7 attends to the first 5 keys, but the ranks before it have 7"),
+        (qkv.Causal(), [6, 11], "on rank 0, queries 0 to 6 attend to the first 1 to 7 keys"),
+        (qkv.Causal(-3), [7, 10], "on rank 1, queries 7 to 16 attend to the first 5 to 14 keys"),
         (qkv.Causal() & qkv.Window(left=3), [7, 10], "a Window drops earlier keys"),
     ],
     ids=repr,

@@ -19,23 +19,20 @@ from ..backends.base import RUNS, native_kernel_reasons
 from ..backends.reference import NAN, Result
 from ..inputs import compute_dtype, read_inputs
 from ..similarity import Argmax
-from .inputs import ShardedInputs, Shards
+from .inputs import ShardedInputs, Shards, Strategy
 from .transfer import RESULTS, Axis, Message, all_to_all, start
 
 _NO_KEY, _NAN_SCORE = -1, -2  # no score is above -inf; a score is NaN
 
-SUMMARY = "each rank finds its best key for every query, and the best of those is taken"
-
 
 def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
-    reasons = []
-    if not isinstance(sharded.call.similarity, Argmax):
-        reasons.append(f"only Argmax() has a single best key, not {type(sharded.call.similarity).__name__}")
-    if sharded.call.return_weights:
-        reasons.append("return_weights asks for the len_q x len_k matrix of weights, which argmax never forms")
-    if sharded.call.backend not in ("auto", "argmax"):
-        reasons.append(f"each rank runs the backend argmax, not {sharded.call.backend}")
-    return tuple(reasons)
+    call, name = sharded.call, type(sharded.call.similarity).__name__
+    against = {
+        f"only Argmax() has a single best key, not {name}": not isinstance(call.similarity, Argmax),
+        "return_weights asks for the len_q x len_k matrix of weights, which argmax never forms": call.return_weights,
+        f"each rank runs the backend argmax, not {call.backend}": call.backend not in ("auto", "argmax"),
+    }
+    return tuple(reason for reason, holds in against.items() if holds)
 
 
 def run(sharded: ShardedInputs) -> Result:
@@ -184,3 +181,8 @@ def _requested_rows(sharded: ShardedInputs, position: Tensor) -> list[Tensor]:
         unit = b * sharded.call.heads_kv + h // sharded.call.group
         found.append(unit * (stop - first) + theirs[b, h, i] - first)
     return found
+
+
+ARGMAX = Strategy(
+    "argmax", "each rank finds its best key for every query, and the best of those is taken", reasons_against, run
+)

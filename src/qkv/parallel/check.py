@@ -15,8 +15,7 @@ from ..cache import KVCache, LinearState
 from ..errors import Disagreement
 from ..inputs import in_transform
 from ..masks import Mask
-from ..masks.grid import is_tensor
-from .consensus import agree, dtype_text, list_ranks, mask_text, sharing_errors, value_text
+from .consensus import PORTABLE_TYPES, agree, dtype_text, list_ranks, mask_text, sharing_errors, value_text
 from .transfer import Axis
 
 # The methods that users and `generate` call.
@@ -115,17 +114,17 @@ class CheckedCall:
 
 
 def _describe(thing: Any) -> str:
-    """What must be equal on all ranks, as a text that is the same in every process."""
-    if isinstance(thing, Mask):
-        return mask_text(thing)
-    if isinstance(thing, KVCache | LinearState):
-        return f"{thing!r} of lengths {thing.lengths.tolist()}"
-    if is_tensor(thing) and (thing.is_floating_point() or thing.is_complex()):
-        gradient = ", with a gradient" * (thing.requires_grad and torch.is_grad_enabled())
-        return f"{dtype_text(thing.dtype)} {tuple(thing.shape)}{gradient}"
+    """What must be equal on all ranks, as a text; of floating-point tensors only the shape, since they may differ by
+    rounding or have the heads of a rank."""
     if isinstance(thing, list | tuple):
         return f"[{', '.join(map(_describe, thing))}]"
-    known = thing is None or callable(thing) or hasattr(thing, "__array__")
-    if known or isinstance(thing, int | float | complex | str | bytes | torch.dtype):
-        return value_text(thing)
-    return type(thing).__qualname__  # the repr may contain an address
+    if isinstance(thing, KVCache | LinearState):
+        return f"{thing!r} of lengths {thing.lengths.tolist()}"
+    if isinstance(thing, Tensor) and (thing.is_floating_point() or thing.is_complex()):
+        gradient = ", with a gradient" * (thing.requires_grad and torch.is_grad_enabled())
+        return f"{dtype_text(thing.dtype)} {tuple(thing.shape)}{gradient}"
+    if isinstance(thing, Mask):
+        return mask_text(thing)
+    known = thing is None or callable(thing) or hasattr(thing, "__array__") or isinstance(thing, torch.dtype)
+    # The repr of other objects may contain an address.
+    return value_text(thing) if known or isinstance(thing, PORTABLE_TYPES) else type(thing).__qualname__

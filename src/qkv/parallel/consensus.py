@@ -29,6 +29,7 @@ from ..similarity import AnySimilarity
 from .transfer import AGREEMENT, CALLS, Axis, all_to_all, read_axis, start_all_to_all
 
 _MAX_HASHED_BYTES = 1 << 24  # a larger tensor is hashed in part
+PORTABLE_TYPES = (int, float, complex, str, bytes)  # types whose repr is the same in every process
 _HEADER = 5  # numbers at the start of every message
 _MAX_NUMBERS = 32  # numbers that a rank can add
 # Calls made on each group: tells a rank that skipped a call from one whose arguments differ.
@@ -178,10 +179,12 @@ def value_text(thing: Any) -> str:
         return type(thing).__qualname__
     if isinstance(thing, FunctionType):
         code = thing.__code__
-        cells = [cell.cell_contents for cell in thing.__closure__ or ()]
-        kept = [
-            value_text(each) for each in (*code.co_consts, *(thing.__defaults__ or ()), *cells) if _is_portable(each)
-        ]
+        values = (
+            *code.co_consts,
+            *(thing.__defaults__ or ()),
+            *(cell.cell_contents for cell in thing.__closure__ or ()),
+        )
+        kept = [value_text(value) for value in values if isinstance(value, PORTABLE_TYPES) or is_tensor(value)]
         return f"{thing.__qualname__} #{_hash('|'.join([code.co_code.hex(), *code.co_names, *kept]).encode())}"
     if callable(thing):
         if hasattr(thing, "__qualname__"):
@@ -193,11 +196,6 @@ def value_text(thing: Any) -> str:
         tensor = torch.as_tensor(thing).detach()
         return f"<{dtype_text(tensor.dtype)} {tuple(tensor.shape)} #{_hash(_bytes(tensor))}>"
     return repr(thing)
-
-
-def _is_portable(thing: Any) -> bool:
-    """Whether the text of a value is the same in every process."""
-    return isinstance(thing, (int, float, complex, str, bytes)) or is_tensor(thing)
 
 
 def _bytes(tensor: Tensor) -> bytes:

@@ -90,7 +90,7 @@ def attention(
         returns = {"return_lse": return_lse, "return_weights": return_weights}
         answer = local_attention(**_whole_call(local), dropout=dropout, backend=backend, **returns)
     else:
-        sharded = _read("attention", local, layout, dropout, backend, split, return_lse, return_weights)
+        sharded = _read("attention", local, layout, dropout, backend, split, (return_lse, return_weights))
         answer = restore_shape(sharded.call, _run(sharded))
     if layout is None:
         return answer
@@ -151,4 +151,4 @@ def explain(
     if layout is not None and SEQUENCE not in layout.roles:
         choice = explain_local(**_whole_call(local), dropout=dropout, backend=backend)
         return SplitChoice(LOCAL, split, (Candidate(LOCAL, (), seconds=choice.seconds),), choice.call, 1)
-    return explain_split(_read("explain", local, layout, dropout, backend, split, return_lse, return_weights))
+    return explain_split(_read("explain", local, layout, dropout, backend, split, (return_lse, return_weights)))

@@ -13,14 +13,8 @@ from ..backends.dispatch import choose
 from ..backends.reference import Result
 from ..functional import empty_result
 from ..inputs import read_inputs
-from .inputs import ShardedInputs
+from .inputs import ShardedInputs, Strategy
 from .transfer import all_to_all
-
-SUMMARY = "every rank fetches the keys and values that its queries attend to"
-
-
-def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
-    return ()
 
 
 def run(sharded: ShardedInputs) -> Result:
@@ -71,3 +65,8 @@ class _FetchKeys(torch.autograd.Function):
                     total[:, :, a - first : b - first] += part
             found.append(total)
         return None, *found
+
+
+GATHER = Strategy(
+    "gather", "every rank fetches the keys and values that its queries attend to", lambda sharded: (), run
+)

@@ -18,12 +18,10 @@ from ..backends.base import RUNS
 from ..backends.dispatch import choose
 from ..backends.reference import Result
 from ..inputs import compute_dtype, read_inputs
-from .inputs import ShardedInputs, Shards, sink_of_heads
+from .inputs import ShardedInputs, Shards, Strategy, sink_of_heads
 from .transfer import Axis, all_to_all
 
 Heads = tuple[tuple[int, int], ...]
-
-SUMMARY = "tokens are exchanged for heads: each rank has the whole sequence of some heads"
 
 
 def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
@@ -161,3 +159,8 @@ class _Exchange(torch.autograd.Function):
         found = run(ctx.axis, [ctx.layouts[index] for index in wanted], [grads[index] for index in wanted])
         back = dict(zip(wanted, found, strict=True))
         return None, None, None, None, *(back.get(index) for index in range(len(grads)))
+
+
+HEADS = Strategy(
+    "heads", "tokens are exchanged for heads: each rank has the whole sequence of some heads", reasons_against, run
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..backends import linear
+from ..backends.reference import Result
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
 from ..features import feature_count, feature_maps
 from ..inputs import AttentionInputs, check_bias, compute_dtype, read_inputs
@@ -109,6 +111,20 @@ class ShardedInputs(NamedTuple):
         return self.needed_keys(rank, of) != (0, 0)
 
 
+class Strategy(NamedTuple):
+    """A way to split a call over ranks.
+
+    reasons_against: why it cannot run a call; the same on every rank, since it depends only on what the ranks agreed
+    on. run: the result for this rank's queries, in the dtype of the query, in four dimensions; lse and weights if
+    requested.
+    """
+
+    name: str
+    summary: str
+    reasons_against: Callable[[ShardedInputs], tuple[str, ...]]
+    run: Callable[[ShardedInputs], Result]
+
+
 class LocalInputs(NamedTuple):
     """The arguments of a call that describe its tensors, with this rank's shards as plain tensors."""
 
@@ -128,14 +144,13 @@ def read_sharded_inputs(
     dropout: float,
     backend: str,
     split: str,
-    return_lse: bool,
-    return_weights: bool,
+    returns: tuple[bool, bool],
     more: dict[str, str],
 ) -> ShardedInputs:
     """Check this rank's arguments, compare them and `more` with the other ranks', and check the whole call."""
     query, key, value, similarity, mask, bias, *_ = local
     with sharing_errors(axis):
-        call = read_inputs(query, key, value, similarity, None, None, dropout, backend, return_lse, return_weights)
+        call = read_inputs(query, key, value, similarity, None, None, dropout, backend, *returns)
         _check_local_inputs(axis, call, split)
         mask, sizes = as_mask(mask), _bias_sizes(bias, call)
         gradients, features = _gradients(call, bias), 0
@@ -156,7 +171,7 @@ def read_sharded_inputs(
         "dropout": str(call.dropout),
         "backend": backend,
         "split": split,
-        "returns": f"lse {return_lse}, weights {return_weights}",
+        "returns": f"lse {returns[0]}, weights {returns[1]}",
         "gradients": ", ".join(name for name, needed in gradients.items() if needed) or "none",
     }
     every = agree(axis, arguments, (call.extent.len_q, call.extent.len_k, *sizes))

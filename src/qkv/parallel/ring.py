@@ -29,26 +29,24 @@ from ..backends.reference import NEG_INF, Result
 from ..backends.sdpa import add_sink
 from ..inputs import AttentionInputs, read_inputs
 from ..similarity import Softmax
-from .inputs import Range, ShardedInputs, intersection
+from .inputs import Range, ShardedInputs, Strategy, intersection
 from .transfer import RESULTS, Axis, Message, Pending, start
 
+Step = tuple[int, int]  # in (distance, number) every rank sends its number-th piece to the rank `distance` after it
 MIN_PIECE, MAX_PIECES = 1024, 64  # tokens of a message, and messages of a shard
 MAX_BALANCED_RATIO = 0.95  # partners exchange queries if that reduces the work of the busiest rank by this factor
 TILE_NUMBERS = 1 << 18  # numbers of a partial result that is not merged yet
 STRIP_BYTES, MAX_STRIPS = 1 << 19, 16  # bytes of a message, and messages of an exchange of rows
 
-SUMMARY = "keys and values are sent round a ring, partial results are merged by log-sum-exp"
-
 
 def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
-    reasons = []
-    if not isinstance(sharded.call.similarity, Softmax):
-        reasons.append(f"{type(sharded.call.similarity).__name__} has no log-sum-exp to merge partial results by")
-    if sharded.call.dropout:
-        reasons.append("dropout would have to be drawn again for each block in the backward pass")
-    if sharded.call.return_weights:
-        reasons.append("return_weights needs all keys on one rank, which ring never has")
-    return tuple(reasons)
+    call, name = sharded.call, type(sharded.call.similarity).__name__
+    against = {
+        f"{name} has no log-sum-exp to merge partial results by": not isinstance(call.similarity, Softmax),
+        "dropout would have to be drawn again for each block in the backward pass": call.dropout > 0,
+        "return_weights needs all keys on one rank, which ring never has": call.return_weights,
+    }
+    return tuple(reason for reason, holds in against.items() if holds)
 
 
 def run(sharded: ShardedInputs) -> Result:
@@ -61,13 +59,6 @@ def run(sharded: ShardedInputs) -> Result:
         out, lse = _forward(sharded, schedule)
         out = out.to(call.query.dtype)
     return Result(out, lse if call.return_lse else None, None)
-
-
-class RingStep(NamedTuple):
-    """The number-th piece that every rank sends to the rank `distance` after it."""
-
-    distance: int
-    number: int
 
 
 class Schedule:
@@ -118,22 +109,23 @@ class Schedule:
         return found
 
     @cached_property
-    def steps(self) -> list[RingStep]:
+    def steps(self) -> list[Step]:
         """All steps, in the same order on every rank, which prevents deadlocks."""
         found = []
         for distance in range(1, self._size):
             most = max(len(self._pieces[(rank + distance) % self._size, rank]) for rank in range(self._size))
-            found += [RingStep(distance, number) for number in range(most)]
+            found += [(distance, number) for number in range(most)]
         return found
 
-    def received(self, rank: int, step: RingStep) -> Range:
-        """The keys that a rank receives in a step, from the rank `distance` before it; (0, 0) if none."""
-        pieces = self._pieces[rank, (rank - step.distance) % self._size]
-        return pieces[step.number] if step.number < len(pieces) else (0, 0)
+    def received(self, rank: int, step: Step) -> Range:
+        """The keys that a rank receives in a step, (0, 0) if none."""
+        distance, number = step
+        pieces = self._pieces[rank, (rank - distance) % self._size]
+        return pieces[number] if number < len(pieces) else (0, 0)
 
-    def sent(self, rank: int, step: RingStep) -> Range:
-        """The keys that a rank sends in a step, to the rank `distance` after it; (0, 0) if none."""
-        return self.received((rank + step.distance) % self._size, step)
+    def sent(self, rank: int, step: Step) -> Range:
+        """The keys that a rank sends in a step, (0, 0) if none."""
+        return self.received((rank + step[0]) % self._size, step)
 
 
 class Rows(NamedTuple):
@@ -238,17 +230,17 @@ def _new_message(sharded: ShardedInputs, keys: Range, dtype: torch.dtype) -> tup
 
 def _blocks(
     sharded: ShardedInputs, schedule: Schedule, every: tuple[Rows, Rows], own_work: Callable[[Rows], None]
-) -> Iterator[tuple[RingStep, Range, Tensor, Tensor]]:
+) -> Iterator[tuple[Step, Range, Tensor, Tensor]]:
     """Every step with the keys that it received, in global positions, while the next transfer is in progress. Work on
     the rank's own keys is divided among the steps so that all ranks reach a step at the same time."""
     axis, call, first = sharded.axis, sharded.call, sharded.own_keys[0]
 
-    def begin(step: RingStep) -> tuple[Pending, list[Tensor]]:
+    def begin(step: Step) -> tuple[Pending, list[Tensor]]:
         sent, received = schedule.sent(axis.rank, step), schedule.received(axis.rank, step)
         own = slice(max(0, sent[0] - first), max(0, sent[1] - first))
-        send = Message(axis.after(step.distance), _pack(call.key[:, :, own], call.value[:, :, own]))
+        send = Message(axis.after(step[0]), _pack(call.key[:, :, own], call.value[:, :, own]))
         message, parts = _new_message(sharded, received, call.key.dtype)
-        return start(axis, [send], [Message(axis.after(-step.distance), message)]), parts
+        return start(axis, [send], [Message(axis.after(-step[0]), message)]), parts
 
     def pairs(keys: Range) -> int:
         return sum(schedule.pairs(rows.positions, keys) for rows in every)
@@ -405,8 +397,8 @@ def _backward(sharded: ShardedInputs, schedule: Schedule, own: Rows, grads: _Gra
             receive(*returning.pop(0))
         sent = schedule.sent(axis.rank, step)
         message, parts = _new_message(sharded, sent, dtype)
-        back = Message(axis.after(-step.distance), _pack(block.key, block.value))
-        pending = start(axis, [back], [Message(axis.after(step.distance), message)], RESULTS)
+        back = Message(axis.after(-step[0]), _pack(block.key, block.value))
+        pending = start(axis, [back], [Message(axis.after(step[0]), message)], RESULTS)
         returning.append((sent, pending, parts))
     for waiting in returning:
         receive(*waiting)
@@ -438,13 +430,10 @@ def _add_gradients(
 
 
 def _flash_applies(call: AttentionInputs, tile: Rows, grad_bias: Tensor | None) -> bool:
-    if grad_bias is not None or sdpa.flash_reasons_against(call):
+    if grad_bias is not None or sdpa.flash_reasons_against(call) or (tile.grad_lse is not None and tile.grad_lse.any()):
         return False
-    if tile.grad_lse is not None and tile.grad_lse.any():
-        return False
-    if not ops.all_finite(call.query, call.key, call.value):
-        return False
-    return not (tile.lse.isnan() | (tile.lse == torch.inf)).any()
+    finite = ops.all_finite(call.query, call.key, call.value)
+    return finite and not bool((tile.lse.isnan() | (tile.lse == torch.inf)).any())
 
 
 def _autograd_gradients(call: AttentionInputs, tile: Rows, with_bias: bool) -> list[Tensor | None]:
@@ -476,3 +465,8 @@ def _autograd_gradients(call: AttentionInputs, tile: Rows, with_bias: bool) -> l
     results, grads = [result.out, result.lse], [block_grad_out.to(result.out.dtype), block_grad_lse]
     found = torch.autograd.grad(results, wanted, grads, allow_unused=True)
     return [*(torch.zeros_like(t) if g is None else g for g, t in zip(found, wanted, strict=True)), None][:4]
+
+
+RING = Strategy(
+    "ring", "keys and values are sent round a ring, partial results are merged by log-sum-exp", reasons_against, run
+)

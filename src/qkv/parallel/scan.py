@@ -30,10 +30,8 @@ from ..features import FeatureMaps, feature_maps
 from ..inputs import compact
 from ..shapes import Bool, Float
 from . import gather
-from .inputs import ShardedInputs
+from .inputs import ShardedInputs, Strategy
 from .transfer import AGREEMENT, Axis, Message, all_gather, all_to_all, start
-
-SUMMARY = "sums of features are sent instead of keys, for any length"
 
 
 def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
@@ -51,14 +49,11 @@ def _misaligned_shards(sharded: ShardedInputs) -> tuple[str, ...]:
         if offset is None or i0 >= i1:
             continue
         first, last = max(i0 + offset + 1, 0), min(i1 + offset, sharded.extent.len_k)
-        if first < j0:
-            problem = f"query {i0} attends to the first {first} keys, but the ranks before it have {j0}"
-        elif last > j1:
-            problem = f"query {i1 - 1} attends to the first {last} keys, but the ranks up to it have {j1}"
-        else:
-            continue
-        hint = "a state sums all keys of a rank; use shards of queries and of keys that end at the same position"
-        return (f"on rank {rank}, {problem}: {hint}",)
+        if first < j0 or last > j1:
+            attended = f"queries {i0} to {i1 - 1} attend to the first {first} to {last} keys"
+            problem = f"{attended}, but the ranks before it have {j0}, and up to it {j1}"
+            hint = "a state sums all keys of a rank; use shards of queries and of keys that end at the same position"
+            return (f"on rank {rank}, {problem}: {hint}",)
     return ()
 
 
@@ -200,3 +195,6 @@ def sum_all(axis: Axis, own: Tensor) -> Float[Tensor, "batch heads_kv features w
         total += part
     (whole,) = all_to_all(axis, [[total] * axis.size], [[(hi - lo,) for lo, hi in bounds]])
     return torch.cat(whole).view(own.shape)
+
+
+SCAN = Strategy("scan", "sums of features are sent instead of keys, for any length", reasons_against, run)

@@ -7,7 +7,6 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import torch
@@ -15,7 +14,6 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ..backends import BACKENDS
 from ..backends.dispatch import describe
-from ..backends.reference import Result
 from ..cost.communication import LOOPBACK, Link, Spread, Wire, links, wire
 from ..cost.price import product_flops, readable_bytes
 from ..cost.readable import count_text, readable_seconds, wrap_lines
@@ -26,27 +24,11 @@ from ..inputs import AttentionInputs
 from ..similarity import FeatureMap, Polynomial
 from . import argmax, gather, heads, ring, scan
 from .consensus import agree
-from .inputs import ShardedInputs
+from .inputs import ShardedInputs, Strategy
 from .transfer import Axis, Message, all_gather, read_axis, start
 
-
-class Strategy(Protocol):
-    """The module of a way to split a call over ranks.
-
-    reasons_against: why it cannot run a call; the same on every rank, since it depends only on what the ranks agreed
-    on. run: the result for this rank's queries, in the dtype of the query, in four dimensions; lse and weights if
-    requested.
-    """
-
-    SUMMARY: str
-
-    def reasons_against(self, sharded: ShardedInputs, /) -> tuple[str, ...]: ...
-
-    def run(self, sharded: ShardedInputs, /) -> Result: ...
-
-
 # By memory, least first: a later strategy is chosen only if it is faster by this factor and by that many seconds.
-STRATEGIES: dict[str, Strategy] = {"argmax": argmax, "scan": scan, "ring": ring, "heads": heads, "gather": gather}
+STRATEGIES = {each.name: each for each in (argmax.ARGMAX, scan.SCAN, ring.RING, heads.HEADS, gather.GATHER)}
 MAX_TIME_RATIO, MIN_SECONDS_SAVED = 0.95, 5e-4
 LOCAL = "none"  # the strategy where every rank has whole sequences
 SMALL, LARGE = 64, 4 << 20  # bytes of a message
@@ -136,16 +118,11 @@ def strategy_cost(sharded: ShardedInputs, split: str) -> Wire:
     causal = len(bands) > 0 and bands[0][1] < extent.len_k
     window = max([1, *(stop - first for first, stop in bands)])
     sums = isinstance(call.similarity, Polynomial | FeatureMap)
+    features = max(1, feature_count(call.similarity, call.width)) if sums else None
     sizes = extent.batch, extent.heads, call.heads_kv, call.width, call.width_v, extent.len_k
-    spread = Spread(
-        *(max(1, size) for size in sizes),
-        sharded.axis.size,
-        call.query.dtype.itemsize,
-        causal,
-        window if causal and window < extent.len_k else None,
-        sharded.needs_grad,
-        max(1, feature_count(call.similarity, call.width)) if sums else None,
-    )
+    band = causal, window if causal and window < extent.len_k else None
+    ranks, item = sharded.axis.size, call.query.dtype.itemsize
+    spread = Spread(*(max(1, size) for size in sizes), ranks, item, *band, sharded.needs_grad, features)
     return wire(split, spread)
 
 
@@ -215,7 +192,7 @@ class SplitChoice:
             texts = [f"{self.call}, on this rank", "-> nothing is sent: every rank has whole sequences"]
             return "\n".join(line for text in texts for line in wrap_lines(text, ""))
         lines = wrap_lines(f"{self.call}, over {count_text(self.ranks, 'rank')}", "")
-        lines += wrap_lines(f"-> {self.split}: {STRATEGIES[self.split].SUMMARY}", "")
+        lines += wrap_lines(f"-> {self.split}: {STRATEGIES[self.split].summary}", "")
         passes = "forward and backward" if cost.backward is not None else "forward"
         sent, memory, total = (readable_bytes(size) for size in (cost.sent, cost.peak_bytes, cost.total))
         busiest = f"{sent} sent in {cost.messages} messages, {memory} of memory on the busiest rank"
