@@ -164,6 +164,8 @@ def compact(tensor: Tensor) -> Tensor:
 
 def aligned_layout(tensor: Tensor) -> Tensor:
     """For kernels that take strides: the tensor itself where all its rows are aligned, `compact` otherwise."""
+    if tensor.is_contiguous() and not (tensor.data_ptr() % ALIGNMENT or tensor.shape[3] * tensor.itemsize % ALIGNMENT):
+        return tensor  # the usual case, without a look at each stride
     (batch, head, row, one), width, step = tensor.stride(), tensor.shape[3], ALIGNMENT // tensor.itemsize
     off = tensor.data_ptr() % ALIGNMENT or width % step or batch % step or head % step or row % step
     return compact(tensor) if off or one != 1 or row < width else tensor
