@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from qkv import backends, inputs
 from qkv.cache.formats import FORMATS
 from qkv.exercises import bank
 
@@ -40,7 +41,11 @@ def test_pages_with_examples_are_found() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_examples_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every block of a page runs, in order; a text block below it is what it prints."""
-    # docs/extending.md registers a family and a storage format.
+    # docs/extending.md registers a backend, a family and a storage format.
+    monkeypatch.setattr(inputs, "BACKEND_NAMES", [*inputs.BACKEND_NAMES])
+    monkeypatch.setattr(backends, "BACKEND_NAMES", inputs.BACKEND_NAMES)
+    monkeypatch.setitem(backends.BACKENDS, "online", backends.BACKENDS["sdpa"])
+    del backends.BACKENDS["online"]
     monkeypatch.setattr(bank, "_ADDED", {})
     monkeypatch.setitem(FORMATS, torch.float8_e4m3fn, FORMATS[torch.int8])
     del FORMATS[torch.float8_e4m3fn]

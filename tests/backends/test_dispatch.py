@@ -109,7 +109,7 @@ def test_a_backend_given_by_name_runs_or_is_refused(backend: str, options: dict,
 
 
 def test_the_choice_is_remembered_by_signature(monkeypatch) -> None:
-    dispatch._CHOSEN.clear()
+    dispatch.CHOSEN.clear()
     computed = []
     real = dispatch._candidates
     monkeypatch.setattr(dispatch, "_candidates", lambda call: computed.append(1) or real(call))
@@ -121,10 +121,10 @@ def test_the_choice_is_remembered_by_signature(monkeypatch) -> None:
 
 def test_the_number_of_remembered_choices_is_bounded(monkeypatch) -> None:
     monkeypatch.setattr(dispatch, "_MAX_CHOSEN", 5)
-    dispatch._CHOSEN.clear()
+    dispatch.CHOSEN.clear()
     for n in range(1, 20):
         qkv.attention(Q[:, :, :n], Q, Q)
-    assert len(dispatch._CHOSEN) <= 5
+    assert len(dispatch.CHOSEN) <= 5
 
 
 def test_explain_as_text_and_html() -> None:

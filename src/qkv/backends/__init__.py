@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..inputs import BACKEND_NAMES
 from .argmax import ARGMAX
-from .base import Backend
+from .base import CHOSEN, Backend
 from .blockwise import BLOCKWISE
 from .linear import LINEAR
 from .native import NATIVE
@@ -27,6 +27,7 @@ def register(backend: Backend) -> None:
     if backend.name not in BACKENDS:
         BACKEND_NAMES.append(backend.name)
     BACKENDS[backend.name] = backend
+    CHOSEN.clear()
 
 
 for _backend in (REFERENCE, SDPA, BLOCKWISE, LINEAR, ARGMAX, NATIVE):

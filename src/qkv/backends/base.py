@@ -80,6 +80,8 @@ DEMANDS = {
     "empty values": Demand(lambda call: call.width_v == 0, "values have width 0"),
 }
 
+# The backends that dispatch has chosen, by the call's signature.
+CHOSEN: dict[tuple, Backend] = {}
 # How often each engine of a backend has run. Tests read it to see that the intended path was taken.
 RUNS: Counter[str] = Counter()
 

@@ -15,12 +15,11 @@ from ..cost.readable import readable_seconds
 from ..errors import BackendRefused
 from ..inputs import AttentionInputs
 from . import BACKENDS, Backend, linear
-from .base import exact_counts
+from .base import CHOSEN, exact_counts
 
-_CHOSEN: dict[tuple, Backend] = {}
 _MAX_CHOSEN = 4096
 _MAX_KEYS = 1 << 30
-on_change(_CHOSEN.clear)
+on_change(CHOSEN.clear)
 
 
 @dataclass(frozen=True)
@@ -140,12 +139,12 @@ def choose(call: AttentionInputs) -> Backend:
     if call.traced:
         # A traced program must not depend on choices remembered from earlier calls.
         return BACKENDS[_select(call, _candidates(call))]
-    backend = _CHOSEN.get(call.signature)
+    backend = CHOSEN.get(call.signature)
     if backend is None:
         backend = BACKENDS[_select(call, _candidates(call))]
-        if len(_CHOSEN) >= _MAX_CHOSEN:
-            _CHOSEN.clear()
-        _CHOSEN[call.signature] = backend
+        if len(CHOSEN) >= _MAX_CHOSEN:
+            CHOSEN.clear()
+        CHOSEN[call.signature] = backend
     return backend
 
 
