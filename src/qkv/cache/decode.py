@@ -49,7 +49,7 @@ from ..ops.loader import limit_threads_after_fork
 from ..shapes import Float
 from ..similarity import AnySimilarity, Argmax, Softmax, as_similarity
 from .formats import StorageFormat
-from .kv import NO_BOUNDS, Bounds, KVCache, check_cache
+from .kv import Bounds, KVCache, check_cache
 from .pages import allocate
 from .state import LinearState
 
@@ -449,9 +449,9 @@ def empty_output(step: DecodeInputs, cache: KVCache) -> Tensor:
 def attend_native(step: DecodeInputs, cache: KVCache, out: Tensor, options: dict[str, Any]) -> None:
     """Run the native kernel over all queries, or over blocks of queries if the mask has to be materialized."""
     n, band, view = step.extent.len_q, step.band, cache.view()
-    start, bounds, bias = int(view.starts.min()), NO_BOUNDS, step.bias
+    start, bias, bounds = int(view.starts.min()), step.bias, None
     if band is not None:
-        bounds = Bounds(_clamp_rows(band.starts), _clamp_rows(band.stops), _clamp(band.lower), _clamp(band.upper))
+        bounds = Bounds(*(_clamped(bound) for bound in (band.starts, band.stops, band.lower, band.upper)))
     if bias is not None:
         bias = (bias if bias.shape[3] == 1 else bias[..., start:]).to(torch.float32).resolve_neg()
     # Padding is after the real queries of a row, or before them.
@@ -463,28 +463,28 @@ def attend_native(step: DecodeInputs, cache: KVCache, out: Tensor, options: dict
         counts = np.clip(np.minimum(stop, i1) - np.maximum(skipped, i0), 0, None)
         scores = (*query.shape[:3], step.extent.len_k - start)
         part = bias if bias is None or bias.shape[2] == 1 else bias[:, :, i0:i1]
+        keep = None if band is not None else step.keep((i0, i1), (start, step.extent.len_k)).expand(scores)
         view.attend(
             query,
             target,
             step.past + np.maximum(i0 - skipped, 0),
             counts=None if step.counts is None else counts,
-            left=step.left,
             bounds=bounds,
-            keep=None if band is not None else step.keep((i0, i1), (start, step.extent.len_k)).expand(scores),
+            left=step.left,
+            keep=keep,
             bias=None if part is None else part.expand(scores),
-            start=start,
+            first_key=start,
             **options,
         )
         if target is not answer:
             answer.copy_(target)
 
 
-def _clamp(limit: int | None) -> int | None:
-    return None if limit is None else max(-_UNLIMITED, min(_UNLIMITED, limit))
-
-
-def _clamp_rows(limits: tuple[int, ...] | None) -> list[int] | None:
-    return None if limits is None else [max(-_UNLIMITED, min(_UNLIMITED, limit)) for limit in limits]
+def _clamped(bound: Any) -> Any:
+    """A bound, or one for each row, that the kernel can add to a position."""
+    if isinstance(bound, tuple):
+        return [_clamped(limit) for limit in bound]
+    return None if bound is None else max(-_UNLIMITED, min(_UNLIMITED, bound))
 
 
 def _query_blocks(step: DecodeInputs, rows: tuple[int, int], start: int) -> Iterator[tuple[int, int]]:

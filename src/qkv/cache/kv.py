@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -42,13 +41,10 @@ Padding = Literal["right", "left"]
 class Bounds(NamedTuple):
     """A band in absolute positions: starts[b] ≤ j < stops[b] and p + lower ≤ j < p + upper; None: no such bound."""
 
-    starts: Sequence[int] | None = None
-    stops: Sequence[int] | None = None
+    starts: Any = None
+    stops: Any = None
     lower: int | None = None
     upper: int | None = None
-
-
-NO_BOUNDS = Bounds()
 
 
 class CacheView(NamedTuple):
@@ -83,49 +79,34 @@ class CacheView(NamedTuple):
         positions: np.ndarray,
         *,
         counts: np.ndarray | None = None,
-        left: bool = False,
-        lse: Tensor | None = None,
-        bounds: Bounds = NO_BOUNDS,
-        keep: Tensor | None = None,
-        bias: Tensor | None = None,
-        start: int = 0,
-        scale: float = 1.0,
-        softcap: float = 0.0,
-        sink: Tensor | None = None,
-        argmax: bool = False,
+        bounds: Bounds | None = None,
+        **rules: Any,
     ) -> None:
-        """Run the native kernel, which writes `out`, contiguous, and `lse`, if given.
+        """Run the native kernel, which writes `out`.
 
         Args:
-            query: (batch, heads_q, n, width) with the tokens at positions[b] to positions[b] + counts[b] − 1.
-            left: Whether padding is left of the counted queries.
-            keep, bias: (batch, heads_q, n, keys from position `start` on); bias and sink in float32.
+            query: (batch, heads_q, n, width) with counts[b] tokens, or n, from positions[b] on.
+            out: (batch, heads_q, n, value_width).
+            positions: (batch,).
+            counts: (batch,) or None.
+            bounds: Which keys a query attends to.
+            rules: The other arguments of `cache_attend`, native/src/cache.h.
         """
         assert cache_attend is not None
-        cache_attend(
-            query,
-            out,
-            layout=self.layout.native_args,
-            table=self.table.address,
-            slots=self.table.slots,
-            positions=positions.tolist(),
-            counts=None if counts is None else counts.tolist(),
-            left=left,
-            lse=lse,
-            window=self.window,
-            starts=bounds.starts,
-            stops=bounds.stops,
-            lower=bounds.lower,
-            upper=bounds.upper,
-            keep=keep,
-            bias=bias,
-            first_key=start,
-            scale=scale,
-            softcap=softcap,
-            sink=sink,
-            argmax=argmax,
-            threads=torch.get_num_threads(),
-        )
+        if bounds is not None:
+            rules |= {name: getattr(bound, "tolist", lambda b=bound: b)() for name, bound in bounds._asdict().items()}
+        threads = torch.get_num_threads()
+        cache_attend(query, out, **self.pages(positions, counts), window=self.window, threads=threads, **rules)
+
+    def pages(self, positions: np.ndarray, counts: np.ndarray | None) -> dict[str, Any]:
+        """The pages, and which tokens the call is about, for the native functions."""
+        return {
+            "layout": self.layout.native_args,
+            "table": self.table.address,
+            "slots": self.table.slots,
+            "positions": positions.tolist(),
+            "counts": None if counts is None else counts.tolist(),
+        }
 
 
 class KVCache:
@@ -554,17 +535,8 @@ class KVCache:
         """Write tokens into the reserved pages; they are not visible before `commit`."""
         key, value = key.detach().resolve_neg(), value.detach().resolve_neg()
         if cache_append is not None and key.is_cpu and self.format.code is not None:
-            cache_append(
-                key,
-                value,
-                layout=self._layout.native_args,
-                table=self._table.address,
-                slots=self._table.slots,
-                positions=self._lengths.tolist(),
-                counts=None if counts is None else counts.tolist(),
-                left=left,
-                threads=torch.get_num_threads(),
-            )
+            pages = self.view().pages(self._lengths, counts)
+            cache_append(key, value, **pages, left=left, threads=torch.get_num_threads())
             return
         n = key.shape[2]
         for row in range(len(self._lengths)):
