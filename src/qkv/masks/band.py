@@ -34,11 +34,6 @@ class Band:
         """Whether nothing is masked, for any lengths."""
         return self.lower is None and self.upper is None and self.starts is None and self.stops is None
 
-    @property
-    def is_diagonal(self) -> bool:
-        """Whether the keys of a query depend on its position."""
-        return self.lower is not None or self.upper is not None
-
     def intersect(self, other: Band) -> Band:
         """What both allow.
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from html import escape
 from itertools import product
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qkv.errors import OptionError, QkvError, complaint
 from qkv.masks.count import BLOCK_CELLS, check_cell_count, signed_conjunctions
@@ -14,6 +13,7 @@ from qkv.masks.grid import Extent, NumpyGrid, as_size
 
 if TYPE_CHECKING:
     from qkv.masks.base import Mask
+    from qkv.masks.grid import Range
 
 ATTENDS, MASKED, PARTLY = "■", "·", "▒"
 MAX_SIGNS = 32  # in a row and in a column
@@ -21,33 +21,26 @@ EXAMPLE_LENGTH = 8
 MAX_CELLS = 2**28
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(NamedTuple):
     """True cells by block: `counts[r][c]` of the rectangle that `rows[r]` and `keys[c]` span."""
 
     extent: Extent
-    rows: list[tuple[int, int]]
-    keys: list[tuple[int, int]]
+    rows: list[Range]
+    keys: list[Range]
     counts: list[list[int]]
     note: str
 
     def sign(self, r: int, c: int) -> str:
-        (i0, i1), (j0, j1) = self.rows[r], self.keys[c]
-        cells = self.counts[r][c]
+        cells, (i0, i1), (j0, j1) = self.counts[r][c], self.rows[r], self.keys[c]
         return MASKED if cells == 0 else ATTENDS if cells == (i1 - i0) * (j1 - j0) else PARTLY
 
     @property
-    def scaled(self) -> bool:
-        return any(stop - start > 1 for start, stop in (*self.rows, *self.keys))
+    def block(self) -> str:
+        """The size of a block, empty where each sign is one cell."""
+        tall, wide = (max((stop - start for start, stop in edges), default=1) for edges in (self.rows, self.keys))
+        return f"{tall} × {wide}" if max(tall, wide) > 1 else ""
 
-    def caption(self) -> list[str]:
-        """What the signs mean, and how many cells attend."""
-        signs = f"{ATTENDS} True: the query attends to the key   {MASKED} False: it does not"
-        if self.scaled:
-            (i0, i1), (j0, j1) = self.rows[0], self.keys[0]
-            signs += f"   {PARTLY} some do. Each sign stands for {i1 - i0} × {j1 - j0} cells (queries × keys)."
-        return [signs, self.population()]
-
+    @property
     def population(self) -> str:
         total = sum(map(sum, self.counts))
         return f"{total} of {self.extent.len_q * self.extent.len_k} cells attend{self.note}."
@@ -65,8 +58,10 @@ def text(mask: Mask, len_q: Any, len_k: Any, batch: int, head: int, width: int) 
     for r, (i0, _) in enumerate(picture.rows):
         signs = " ".join(picture.sign(r, c) for c in range(len(picture.keys)))
         lines.append(f"{'query' if r == 0 else '':5} {i0:>{digits}} {signs}")
-    for line in picture.caption():
-        lines.extend(wrap(line, width))
+    legend = f"{ATTENDS} True: the query attends to the key   {MASKED} False: it does not"
+    if picture.block:
+        legend += f"   {PARTLY} some do. Each sign stands for {picture.block} cells (queries × keys)."
+    lines += [*wrap(legend, width), *wrap(picture.population, width)]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -77,17 +72,14 @@ def html(mask: Mask) -> str:
         picture = _picture(mask, extent, 0, 0, note, MAX_SIGNS)
     except QkvError as error:  # a notebook shows the object in any case
         return f"<p><code>{escape(repr(mask))}</code>: {escape(str(error))}</p>"
-    step = 12
-    paths: dict[str, str] = dict.fromkeys((MASKED, PARTLY, ATTENDS), "")
-    for r, c in product(range(len(picture.rows)), range(len(picture.keys))):
-        paths[picture.sign(r, c)] += f"M{c * step} {r * step}h11v11h-11z"
-    opacity = {MASKED: 0.08, PARTLY: 0.4, ATTENDS: 0.85}
-    cells = "".join(f'<path fill-opacity="{opacity[sign]}" d="{path}"/>' for sign, path in paths.items() if path)
-    name, about = escape(repr(mask)), escape(picture.population())
+    step, cells = 12, ""
+    for sign, opacity in ((MASKED, 0.08), (PARTLY, 0.4), (ATTENDS, 0.85)):
+        places = product(range(len(picture.rows)), range(len(picture.keys)))
+        path = "".join(f"M{c * step} {r * step}h11v11h-11z" for r, c in places if picture.sign(r, c) == sign)
+        cells += f'<path fill-opacity="{opacity}" d="{path}"/>' if path else ""
+    name, about = escape(repr(mask)), escape(picture.population)
     legend = "Rows are queries, columns are keys; dark cells attend (True), light cells do not (False)"
-    if picture.scaled:
-        (i0, i1), (j0, j1) = picture.rows[0], picture.keys[0]
-        legend += f", grey cells in part; each stands for {i1 - i0} × {j1 - j0}"
+    legend += f", grey cells in part; each stands for {picture.block}" if picture.block else ""
     wide, tall = max(1, len(picture.keys)) * step, max(1, len(picture.rows)) * step
     # currentColor follows the notebook's theme, light or dark.
     return (
@@ -111,19 +103,19 @@ def extent_of(mask: Mask, len_q: Any = None, len_k: Any = None, batch: int = 1, 
 
 
 def _sizes(mask: Mask, len_q: Any, len_k: Any, batch: Any, head: Any) -> tuple[Extent, str]:
-    batch, head = as_size("batch", batch), as_size("head", head)
-    extent = extent_of(mask, len_q, len_k, batch + 1, head + 1)
-    for name, index, length in (("batch", batch, extent.batch), ("head", head, extent.heads)):
+    """The sizes of a picture, and a note on which of them are the mask's."""
+    own_batch, own_heads, *own_lengths = mask._own_sizes()
+    extent, where = extent_of(mask, len_q, len_k, as_size("batch", batch) + 1, as_size("head", head) + 1), []
+    for name, index, length, own in (
+        ("batch", batch, extent.batch, own_batch),
+        ("head", head, extent.heads, own_heads),
+    ):
         if index >= length:
             raise OptionError(complaint(name, index, f"below {length}, the mask's own size"))
-    where = []
-    if mask._own_sizes()[0] is not None and extent.batch > 1:
-        where.append(f"batch row {batch} of {extent.batch}")
-    if mask._own_sizes()[1] is not None and extent.heads > 1:
-        where.append(f"head {head} of {extent.heads}")
+        if own is not None and length > 1:
+            where.append(f"{'batch row' if name == 'batch' else name} {index} of {length}")
     note = f" in {', '.join(where)}" if where else ""
-    unknown = [given is None and own is None for given, own in zip((len_q, len_k), mask._own_sizes()[2:], strict=True)]
-    if all(unknown):
+    if (len_q, len_k, *own_lengths) == (None,) * 4:
         note += f"; an example of {extent.len_q} × {extent.len_k}, as the mask fits any size"
     return extent, note
 

@@ -164,9 +164,7 @@ class TorchGrid(Grid):
     def positions(self, start: int, stop: int, axis: int) -> Any:
         import torch
 
-        shape = [1, 1, 1, 1]
-        shape[axis] = stop - start
-        return torch.arange(start, stop, device=self.device).view(shape)
+        return torch.arange(start, stop, device=self.device).view(_along(axis))
 
     def to_array(self, values: Any) -> Any:
         import torch
@@ -182,12 +180,14 @@ class NumpyGrid(Grid):
     def positions(self, start: int, stop: int, axis: int) -> Any:
         import numpy as np
 
-        shape = [1, 1, 1, 1]
-        shape[axis] = stop - start
-        return np.arange(start, stop, dtype=np.int64).reshape(shape)
+        return np.arange(start, stop, dtype=np.int64).reshape(_along(axis))
 
     def to_array(self, values: Any) -> Any:
         return to_numpy(values)
+
+
+def _along(axis: int) -> tuple[int, ...]:
+    return (1,) * axis + (-1,) + (1,) * (3 - axis)
 
 
 BOOLEANS_ONLY = "masks are bool; use bias= for additive"
@@ -205,16 +205,6 @@ def is_tensor(thing: object) -> bool:
 def shape_of(values: Any) -> tuple[int, ...]:
     """The sizes of an array, a tensor or a flat tuple."""
     return (len(values),) if isinstance(values, tuple) else tuple(values.shape)
-
-
-def tensor_version(values: Any) -> int | None:
-    """A number that changes when a tensor is written to; None when torch keeps none."""
-    if not is_tensor(values):
-        return 0
-    try:
-        return values._version
-    except RuntimeError:  # inference tensors have no version, so nothing can be cached
-        return None
 
 
 def to_numpy(values: Any) -> Any:
@@ -280,7 +270,7 @@ def as_integers(argument: str, values: Any, shape: str, hint: str = "") -> Any:
 def _copied(argument: str, values: Any, dtypes: tuple[str, ...], wanted: str, hint: str, copy: bool = True) -> Any:
     if is_tensor(values):
         _check_layout(argument, values)
-        if _dtype_name(values) not in dtypes or _dtype_name(values) in ("uint16", "uint32"):
+        if (name := _dtype_name(values)) not in dtypes or name in ("uint16", "uint32"):
             hint = hint or "convert with .to(torch.int64)"
             raise MaskTypeError(complaint(argument, describe(values), wanted, hint))
         return _copied_tensor(values) if copy else values
