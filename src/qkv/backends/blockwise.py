@@ -65,6 +65,9 @@ class Block(NamedTuple):
     j1: int
 
 
+Parts = dict[int, dict[int, list[Tensor]]]  # rows by first batch row and first key/value head
+
+
 def run_blocks(call: AttentionInputs) -> Result:
     sink = call.sink
     query, key, value = compact(call.query), compact(call.key), compact(call.value)
@@ -75,7 +78,8 @@ def run_blocks(call: AttentionInputs) -> Result:
     # The bias is split once, so that its gradient is assembled once and not block by block.
     strips = bias.split(step, dim=2) if bias is not None and bias.shape[2] > 1 else None
 
-    outs: dict[tuple[int, int, int, int], list[Result]] = {}
+    outs: Parts = {}
+    lses: Parts = {}
     for block in blocks_of(call, step):
         strip = strips[block.i0 // step] if strips is not None else bias
         arguments = (call, block, finite, versions, query, key, value, strip, sink)
@@ -90,8 +94,16 @@ def run_blocks(call: AttentionInputs) -> Result:
         else:
             result = _run_block(*arguments)
         assert result is not None
-        outs.setdefault(block[:4], []).append(result)
-    return _concatenate(call, outs)
+        outs.setdefault(block.b0, {}).setdefault(block.g0, []).append(result.out)
+        if result.lse is not None:
+            lses.setdefault(block.b0, {}).setdefault(block.g0, []).append(result.lse)
+    return Result(_join(outs), _join(lses) if call.return_lse else None, None)
+
+
+def _join(parts: Parts) -> Tensor:
+    """The blocks joined along rows, then heads, then batch rows."""
+    by_batch = [torch.cat([torch.cat(rows, dim=2) for rows in heads.values()], dim=1) for heads in parts.values()]
+    return torch.cat(by_batch)
 
 
 def _run_block(
@@ -181,25 +193,6 @@ def blocks_of(call: AttentionInputs, step: int) -> Iterator[Block]:
                 yield Block(b0, b1, g0, min(g0 + heads, call.heads_kv), i0, i1, j0, j1)
 
 
-def _concatenate(call: AttentionInputs, outs: dict[tuple[int, int, int, int], list[Result]]) -> Result:
-    """The blocks' results joined along rows, then heads, then batch."""
-    strips = {
-        unit: (
-            torch.cat([r.out for r in results], dim=2),
-            torch.cat([r.lse for r in results if r.lse is not None], dim=2) if call.return_lse else None,
-        )
-        for unit, results in outs.items()
-    }
-    by_batch: dict[int, list[tuple[Tensor, Tensor | None]]] = {}
-    for unit, strip in strips.items():
-        by_batch.setdefault(unit[0], []).append(strip)
-    outputs = [torch.cat([out for out, _ in heads], dim=1) for heads in by_batch.values()]
-    lse = None
-    if call.return_lse:
-        lse = torch.cat([torch.cat([x for _, x in heads if x is not None], dim=1) for heads in by_batch.values()])
-    return Result(torch.cat(outputs), lse, None)
-
-
 class Gradients(NamedTuple):
     query: Tensor
     key: Tensor
@@ -208,15 +201,13 @@ class Gradients(NamedTuple):
     sink: Tensor | None
 
 
-class BackwardInputs(NamedTuple):
-    """The lse of the forward pass, and the gradients of out and of lse."""
-
-    lse: Float[Tensor, "b h r"]
-    grad_out: Float[Tensor, "b h r dv"] | None
-    grad_lse: Float[Tensor, "b h r"] | None
-
-
-def block_gradients(call: AttentionInputs, sink: Tensor | None, backward: BackwardInputs) -> Gradients:
+def block_gradients(
+    call: AttentionInputs,
+    sink: Tensor | None,
+    lse: Float[Tensor, "b h r"],
+    grad_out: Float[Tensor, "b h r dv"] | None,
+    grad_lse: Float[Tensor, "b h r"] | None,
+) -> Gradients:
     """The gradients of softmax attention, holding one block of scores at a time.
 
     With P_ij = exp(s_ij) / Σ_j exp(s_ij), out = P v, P_sink = exp(sink − lse), dP = dout vᵀ, delta_i = Σ_j P_ij dP_ij:
@@ -225,7 +216,6 @@ def block_gradients(call: AttentionInputs, sink: Tensor | None, backward: Backwa
         dq = scale·ds k     dk = scale·dsᵀ q                    dsink = Σ P_sink (dlse − delta)
     """
     dtype = compute_dtype(call.query.dtype)
-    lse, grad_out, grad_lse = backward
     grad_out = call.query.new_zeros(*lse.shape, call.width_v) if grad_out is None else grad_out
     # dlse − delta of each row, where delta = Σ_j P_ij dP_ij; a block has whole rows, and so computes their delta.
     row_term = torch.zeros_like(lse) if grad_lse is None else grad_lse.clone()

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from .. import ops
 from ..cost.price import Cost, linear_flops, product_flops
-from ..features import MAX_FEATURES, FeatureMaps, TensorMap, feature_count, feature_maps, has_native_map
+from ..features import MAX_FEATURES, FeatureMaps, TensorMap, feature_count, feature_maps, has_native_map, identity
 from ..inputs import AttentionInputs, compact, compute_dtype, fold_group, unfold_group
 from ..masks import Causal, Extent, Mask, Padding, Window
 from ..ops.kernels import IDENTITY, FeatureRule, linear_attention, linear_state_size
@@ -182,30 +182,16 @@ def fully_masked_rows(
     return (attended == 0)[:, None, :, None]
 
 
-def _unchanged(x: Tensor) -> Tensor:
-    return x
-
-
-def _zero_masked_keys(key: Tensor, key_range: KeyRange) -> Tensor:
-    return key if key_range.keep is None else key.masked_fill(~key_range.keep[:, None, :, None], 0.0)
-
-
 def map_in_advance(
     query: Tensor, key: Tensor, value: Tensor, maps: FeatureMaps, key_range: KeyRange
 ) -> tuple[Tensor, Tensor, Tensor, FeatureMaps]:
     """Features instead of queries and keys, with identity maps: autograd must record a map with parameters."""
     dtype = compute_dtype(query.dtype)
-    query, key, value = (
-        maps.query(query.to(dtype)),
-        maps.key(_zero_masked_keys(key, key_range).to(dtype)),
-        value.to(dtype),
-    )
-    return (
-        query,
-        key,
-        value,
-        FeatureMaps(_unchanged, _unchanged, maps.features, FeatureRule(IDENTITY, maps.features), maps.normalize),
-    )
+    if key_range.keep is not None:
+        key = key.masked_fill(~key_range.keep[:, None, :, None], 0.0)
+    rule = FeatureRule(IDENTITY, maps.features)
+    mapped = FeatureMaps(identity, identity, maps.features, rule, maps.normalize)
+    return maps.query(query.to(dtype)), maps.key(key.to(dtype)), value.to(dtype), mapped
 
 
 def map_requires_grad(maps: FeatureMaps, call: AttentionInputs) -> bool:
@@ -379,7 +365,7 @@ def key_value_gradients(scan: Scan, by_sums: list[Tensor], after: Tensor | None 
     """The gradients of keys and values. after: T to start from, of queries that attend to all these keys."""
     chunks, len_k = scan.chunks(), scan.key.shape[2]
     later = scan.empty_state() if after is None else after
-    by_key, by_value = [], []
+    by_key, by_value = torch.zeros_like(scan.key), torch.zeros_like(scan.value)
     end = chunks[-1].j1 if chunks else 0
 
     def add_keys(j0: int, j1: int, chunk: Chunk | None, queries: Tensor | None, g: Tensor | None) -> None:
@@ -390,15 +376,12 @@ def key_value_gradients(scan: Scan, by_sums: list[Tensor], after: Tensor | None 
             by_values = by_values + scan.mask_causal(chunk, queries @ features.mT).mT @ g
         by_features, by_values = scan._kept(by_features, j0, j1), scan._kept(by_values, j0, j1)
         key = scan._kept(scan.key[:, :, j0:j1], j0, j1)
-        by_key.append(scan._kept(map_gradient(scan.maps.key, key, by_features), j0, j1))
-        by_value.append(by_values[..., :-1])
+        by_key[:, :, j0:j1] = scan._kept(map_gradient(scan.maps.key, key, by_features), j0, j1)
+        by_value[:, :, j0:j1] = by_values[..., :-1]
 
     if after is not None:
         for stop in range(len_k, end, -scan.size):
             add_keys(max(end, stop - scan.size), stop, None, None, None)
-    elif end < len_k:  # no query attends to these
-        by_key.append(torch.zeros_like(scan.key[:, :, end:]))
-        by_value.append(torch.zeros_like(scan.value[:, :, end:]))
     for chunk, g in zip(reversed(chunks), reversed(by_sums), strict=True):
         queries = scan.features_of_queries(chunk)
         if chunk.j0 < chunk.j1:
@@ -407,11 +390,7 @@ def key_value_gradients(scan: Scan, by_sums: list[Tensor], after: Tensor | None 
     first = chunks[0].j0 if chunks else 0
     for stop in range(first, 0, -scan.size):
         add_keys(max(0, stop - scan.size), stop, None, None, None)
-    if not by_key:
-        return torch.zeros_like(scan.key), torch.zeros_like(scan.value)
-    by_key.reverse()
-    by_value.reverse()
-    return torch.cat(by_key, dim=2), torch.cat(by_value, dim=2)
+    return by_key, by_value
 
 
 def map_gradient(phi: TensorMap, x: Tensor, by_features: Tensor) -> Tensor:

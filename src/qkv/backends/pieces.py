@@ -190,17 +190,8 @@ def _pieces_of_window(piece: Piece, lower: int, upper: int | None) -> Iterator[P
         if left < right:
             covers_left = last - 1 + lower <= left
             covers_right = upper is None or right <= first + upper
-            partly = not (covers_left and covers_right)
-            yield Piece(
-                b0,
-                b1,
-                first,
-                last,
-                left,
-                right,
-                lower=lower if partly else None,
-                upper=upper if partly else None,
-            )
+            limits = (None, None) if covers_left and covers_right else (lower, upper)
+            yield Piece(b0, b1, first, last, left, right, False, *limits)
 
 
 def _masked_pieces(call: AttentionInputs, band: Band, mask: Mask) -> Iterator[Piece]:

@@ -251,14 +251,9 @@ def _document_gradients(
     sink = _sink_tensor(call.similarity)
     with torch.enable_grad():
         result = run_call(call, chosen)
-    pairs = [(o, g) for o, g in ((result.out, grad_out), (result.lse, grad_lse)) if o is not None and g is not None]
     inputs = call.query, call.key, call.value, call.bias, sink
-    sources = [t for t, need in zip(inputs, needed, strict=True) if need and t is not None]
-    found = torch.autograd.grad(
-        [o for o, _ in pairs], sources, [g for _, g in pairs], allow_unused=True, materialize_grads=True
-    )
-    given = iter(found)
-    return [next(given) if need and t is not None else None for t, need in zip(inputs, needed, strict=True)]
+    found = sdpa.needed_gradients(inputs, needed, ((result.out, grad_out), (result.lse, grad_lse)))
+    return [torch.zeros_like(t) if g is None and t is not None else g for g, t in zip(found, inputs, strict=True)]
 
 
 library.set_implementation(_attention, "attention")

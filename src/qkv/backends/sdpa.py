@@ -23,7 +23,7 @@ from ..shapes import Bool
 from ..similarity import Softmax
 from . import blockwise
 from .base import RUNS, Backend, attended_pairs, reasons_for
-from .blockwise import BackwardInputs, block_gradients, sink_gradient
+from .blockwise import block_gradients, sink_gradient
 from .pieces import Piece, cut_mask
 from .reference import NEG_INF, Result, Tile, attend
 
@@ -289,7 +289,7 @@ def _softmax_gradients(
         # The gradient of a fully masked row must not reach a key, even if it is NaN.
         grad_out = grad_out.masked_fill(empty.unsqueeze(-1), 0.0)
     if grad_lse is not None or needed[3]:
-        by_blocks = block_gradients(call, sink, BackwardInputs(lse, grad_out, grad_lse))
+        by_blocks = block_gradients(call, sink, lse, grad_out, grad_lse)
         return [grad if need else None for grad, need in zip(by_blocks, needed, strict=True)]
     assert grad_out is not None
     by_sink = None
@@ -315,11 +315,22 @@ def _reference_gradients(
         rows = Tile(call.query, call.key, call.value, keep, call.bias, sink, finite=True)
         result = attend(call._replace(return_lse=True), rows)
         out = result.out.to(call.query.dtype)
-    pairs = [(o, g) for o, g in ((out, grad_out), (result.lse, grad_lse)) if o is not None and g is not None]
-    sources = [t for t, need in zip(inputs, needed, strict=True) if need and t is not None]
-    outputs, grads = [o for o, _ in pairs], [g for _, g in pairs]
-    found = iter(torch.autograd.grad(outputs, sources, grads, create_graph=True, allow_unused=True))
-    return [next(found) if need and t is not None else None for t, need in zip(inputs, needed, strict=True)]
+    return needed_gradients(inputs, needed, ((out, grad_out), (result.lse, grad_lse)), create_graph=True)
+
+
+def needed_gradients(
+    inputs: Sequence[Tensor | None],
+    needed: Sequence[bool],
+    outputs: Sequence[tuple[Tensor | None, Tensor | None]],
+    create_graph: bool = False,
+) -> list[Tensor | None]:
+    """Autograd's gradients of the inputs that need one, given outputs with their gradients."""
+    pairs = [(o, g) for o, g in outputs if o is not None and g is not None]
+    wanted = [need and t is not None for t, need in zip(inputs, needed, strict=True)]
+    sources = [t for t, want in zip(inputs, wanted, strict=True) if want and t is not None]
+    ends, grads = [o for o, _ in pairs], [g for _, g in pairs]
+    found = iter(torch.autograd.grad(ends, sources, grads, create_graph=create_graph, allow_unused=True))
+    return [next(found) if want else None for want in wanted]
 
 
 def partial_gradients(
