@@ -187,7 +187,7 @@ def test_chunks_and_context_do_not_change_results_and_bytes(pool: RankPool, rank
             for out, sent in found:
                 same_bits(out, found[0][0])
                 torch.testing.assert_close(out, whole, rtol=1e-5, atol=2e-6)
-                # A result and a log-sum-exp of each query (for Argmax in float64, with a position), and a flag of each rank.
+                # A result and a log-sum-exp of each query (for Argmax in float64, with a position), and a flag.
                 row = 8 * (13 + 2) if similarity else 4 * (13 + 1)
                 for count, n in sent:
                     assert count - 2 * 6 * n * row == ranks * (8 if similarity else 4)

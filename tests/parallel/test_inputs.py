@@ -231,14 +231,14 @@ def _local_shape(shape, mesh, placements):
 @pytest.mark.parametrize(
     ("message", "options"),
     [
-        ("a replicated DTensor", {"placements": [Replicate(), Replicate()]}),
+        ("Replicate() along axis 'two', wanted Shard", {"placements": [Replicate(), Replicate()]}),
         ("query: got Replicate() along axis 'one'", {"placements": [Replicate(), Shard(2)], "axis": "one"}),
         ("Partial(sum) of 4 dimensions along axis 'one'", {"placements": [Partial(), Shard(2)]}),
         ("Shard(dim=3) of 4 dimensions along axis 'two'", {"placements": [Replicate(), Shard(3)]}),
-        ("sharded along axis 'one' and axis 'two'", {"placements": [Shard(2), Shard(2)]}),
+        ("Shard(dim=2) along axis 'one', Shard(dim=2) along axis 'two', wanted", {"placements": [Shard(2), Shard(2)]}),
         ("key: got Shard(dim=1) along axis 'two', wanted Shard(dim=2)",
          {"placements": [[Replicate(), Shard(2)], [Replicate(), Shard(1)], [Replicate(), Shard(2)]]}),
-        ("axis 'one', wanted axis 'two'", {"placements": [Shard(1), Shard(2)], "axis": "one"}),
+        ("along axis 'two' in a call along axis 'one', wanted", {"placements": [Shard(1), Shard(2)], "axis": "one"}),
         ("plain tensors for value", {"placements": [Replicate(), Shard(2)], "plain": (2,)}),
         ("3 heads on 2 ranks", {"placements": [Replicate(), Shard(1)], "odd": True}),
         ("split: got 'ring'", {"placements": [Replicate(), Shard(1)], "split": "ring"}),

@@ -264,7 +264,7 @@ def _attend_native(step: DecodeInputs, cache: KVCache, partial: _PartialResult) 
     bias = None if bias is None else bias.to(torch.float32).resolve_neg()
     query = step.query.detach().resolve_neg().to(torch.float32)
     assert isinstance(step.similarity, Softmax)
-    options = {"scale": step.similarity.scale_for(cache.width), "softcap": step.similarity.softcap or 0.0}
+    scale, softcap = step.similarity.scale_for(cache.width), step.similarity.softcap or 0.0
     blocks = [(slice(0, n), None)] if limit is not None else _masked_blocks(step, cache, positions, (0, slots))
     for block, keep in blocks:
         for first in range(block.start, min(block.stop, block.start + ranks)):
@@ -277,8 +277,8 @@ def _attend_native(step: DecodeInputs, cache: KVCache, partial: _PartialResult) 
             at, counts, bounds = _slots_of_queries(cache, positions, rows, part.shape[2], limit)
             counts = None if step.counts is None else counts
             out, lse = part.new_empty((*part.shape[:3], cache.value_width)), part.new_empty(part.shape[:3])
-            given = {"counts": counts, "left": step.left, "bounds": bounds, "keep": kept, "bias": added}
-            view.attend(part, out, at, lse=lse, **given, **options)
+            options: dict[str, Any] = {"left": step.left, "lse": lse, "keep": kept, "bias": added}
+            view.attend(part, out, at, counts=counts, bounds=bounds, scale=scale, softcap=softcap, **options)
             partial.out[:, :, rows], partial.lse[:, :, rows] = out, lse
 
 
@@ -337,7 +337,7 @@ def _attend_torch(step: DecodeInputs, cache: KVCache, partial: _PartialResult) -
                 part = added if added is None or added.shape[2] == 1 else added[:, :, rows]
                 backend = "reference" if query.shape[:3].numel() * (end - first) <= FEW_SCORES else "auto"
                 call = read_inputs(query, key, value, similarity, Dense(keep), part, 0.0, backend, True, False)
-                partial.out[block], partial.lse[block], _ = choose(call).run(call)
+                partial.out[block], partial.lse[block], _ = choose(call).run(call)  # pyright: ignore[reportArgumentType]
 
 
 def _select_row(tensor: Tensor, row: int) -> Tensor:

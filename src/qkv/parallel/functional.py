@@ -16,8 +16,7 @@ from ..functional import explain as explain_local
 from ..masks import Mask
 from ..similarity import AnySimilarity
 from .consensus import agree_before_backward, agreed_axis
-from .dtensor import SEQUENCE, Layout, unwrap_dtensors
-from .inputs import LocalInputs, ShardedInputs, read_sharded_inputs
+from .inputs import SEQUENCE, Layout, LocalInputs, ShardedInputs, read_sharded_inputs, unwrap_dtensors
 from .strategy import LOCAL, Candidate, SplitChoice, choose, explain_split
 
 
@@ -87,7 +86,7 @@ def attention(
         if split not in ("auto", "heads"):
             wanted = "'auto' or 'heads' for DTensors whose sequence is not sharded"
             raise OptionError(complaint("split", repr(split), wanted))
-        returns = {"return_lse": return_lse, "return_weights": return_weights}
+        returns: dict[str, Any] = {"return_lse": return_lse, "return_weights": return_weights}
         answer = local_attention(**_whole_call(local), dropout=dropout, backend=backend, **returns)
     else:
         sharded = _read("attention", local, layout, dropout, backend, split, (return_lse, return_weights))
@@ -112,7 +111,7 @@ def _whole_call(local: LocalInputs) -> dict[str, Any]:
 
 def _read(call: str, local: LocalInputs, layout: Layout | None, *options: Any) -> ShardedInputs:
     axis, more = agreed_axis(local.mesh, local.axis), {} if layout is None else layout.arguments
-    sharded = read_sharded_inputs(axis, local, *options, {"call": call} | more)
+    sharded = read_sharded_inputs(axis, local, *options, {"call": call} | more)  # pyright: ignore[reportCallIssue]
     if layout is not None:
         layout.check_lengths(sharded)
     return sharded

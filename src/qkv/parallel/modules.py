@@ -103,7 +103,7 @@ def _check(module: Any, ranks: int) -> None:
                 given = f"{getattr(layer, name)} {name}"
                 raise ShapeError(complaint("module", given, f"a multiple of the {ranks} ranks"))
         # Heads of other ranks would be missing in what these compute.
-        inner = layer.activation if isinstance(layer, FeedForward) else layer.positions
+        inner: Any = layer.activation if isinstance(layer, FeedForward) else layer.positions
         shared = isinstance(inner, nn.Module) and (isinstance(layer, FeedForward) or isinstance(inner, BiasPositions))
         if shared and not isinstance(inner, RelativeBias) and [*inner.parameters(), *inner.buffers()]:
             given = f"{type(inner).__name__}, which has parameters or buffers"
@@ -136,7 +136,7 @@ def _shard_layers(module: nn.Module, mesh: DeviceMesh, axis: Axis) -> None:
         """Names the rank that is lost in the all-reduce of the output."""
 
         @staticmethod
-        def _prepare_output_fn(layouts: Any, local: bool, module: nn.Module, outputs: Any, mesh: DeviceMesh) -> Tensor:
+        def _prepare_output_fn(layouts: Any, local: bool, module: nn.Module, outputs: Any, mesh: DeviceMesh) -> Tensor:  # pyright: ignore
             with raising_peer_lost(axis):
                 answer = RowwiseParallel._prepare_output_fn(layouts, local, module, outputs, mesh)
                 # An asynchronous tensor of a collective in progress; any operator waits for it.
@@ -145,8 +145,9 @@ def _shard_layers(module: nn.Module, mesh: DeviceMesh, axis: Axis) -> None:
     # Objects that layers share stay shared: by id, the old object (kept alive) and the new one.
     done: dict[int, tuple[Any, Any]] = {}
     for layer in _layers(module):
-        styles = {name: ColwiseParallel() for name, _ in _projections(layer)}
-        parallelize_module(layer, mesh, styles | {_ROW_PARALLEL: NamingRowwiseParallel()})
+        styles: dict[str, Any] = {name: ColwiseParallel() for name, _ in _projections(layer)}
+        styles[_ROW_PARALLEL] = NamingRowwiseParallel()
+        parallelize_module(layer, mesh, styles)
         if isinstance(layer, Attention):
             _shard_heads(layer, mesh, axis, done)
     for layer in module.modules():

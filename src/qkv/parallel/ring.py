@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -148,7 +148,7 @@ class Rows(NamedTuple):
         """The rows first to stop - 1, counted from the first of these rows."""
         cut = [None if tensor is None else tensor[:, :, first:stop] for tensor in self[1:7]]
         bias = self.bias if self.bias is None or self.bias.shape[2] == 1 else self.bias[:, :, first:stop]
-        return Rows((self.positions[0] + first, self.positions[0] + stop), *cut, bias)  # pyright: ignore[reportArgumentType]
+        return Rows((self.positions[0] + first, self.positions[0] + stop), *cut, bias)  # pyright: ignore
 
     def tiles(self, sharded: ShardedInputs) -> Iterator[Rows]:
         """The rows in tiles with small results."""
@@ -186,7 +186,7 @@ def _exchange_rows(sharded: ShardedInputs, schedule: Schedule, own: Rows) -> tup
         return first, Rows(theirs, query, written(rest.out, 0.0), written(rest.lse, NEG_INF))
     # Results are sent in the query's dtype; the rank's own stay in the compute dtype.
     tensors = [received(each) for each in (rest.out.to(rest.query.dtype), rest.lse, rest.grad_out, rest.grad_lse)]
-    return first, Rows(theirs, query, *tensors, written(rest.grad_query, 0.0))  # pyright: ignore[reportArgumentType]
+    return first, Rows(theirs, query, *tensors, written(rest.grad_query, 0.0))  # pyright: ignore
 
 
 def _swap(axis: Axis, partner: int, outgoing: Tensor, incoming: Tensor) -> Tensor:
@@ -351,10 +351,8 @@ class _RingAttention(torch.autograd.Function):
             grad_lse = torch.zeros_like(lse) if grad_lse is None else grad_lse.masked_fill(empty, 0.0)
         given = query, key, value, bias
         wanted = [t is not None and needed for t, needed in zip(given, sharded.requires_grad[:4], strict=True)]
-        grads = _Gradients(
-            *(torch.zeros_like(t, dtype=lse.dtype) for t in given[:3]),
-            torch.zeros_like(bias, dtype=lse.dtype) if wanted[3] else None,
-        )
+        zeros = [None if t is None else torch.zeros_like(t, dtype=lse.dtype) for t in given]
+        grads: Any = _Gradients(zeros[0], zeros[1], zeros[2], zeros[3] if wanted[3] else None)  # pyright: ignore
         own = Rows(sharded.rows, query, out, lse, grad_out, grad_lse, grads.query, bias)
         _backward(sharded, ctx.schedule, own, grads)
         grad_sink = None
@@ -436,7 +434,7 @@ def _flash_applies(call: AttentionInputs, tile: Rows, grad_bias: Tensor | None) 
     return finite and not bool((tile.lse.isnan() | (tile.lse == torch.inf)).any())
 
 
-def _autograd_gradients(call: AttentionInputs, tile: Rows, with_bias: bool) -> list[Tensor | None]:
+def _autograd_gradients(call: AttentionInputs, tile: Rows, with_bias: bool) -> list[Any]:
     """Of query, key, value and bias, by autograd through the block, with its weight in the merged result.
 
     out = Σ_c w_c out_c with w_c = exp(lse_c − lse), and so dout_c = w_c dout and
@@ -448,7 +446,8 @@ def _autograd_gradients(call: AttentionInputs, tile: Rows, with_bias: bool) -> l
         # In the compute dtype: the difference of two rounded results would have no correct digits.
         inputs = [t.detach().to(dtype).requires_grad_() for t in (call.query, call.key, call.value)]
         bias = None if call.bias is None else call.bias.detach().to(dtype).requires_grad_(with_bias)
-        own = read_inputs(*inputs, call.similarity, call.mask, bias, 0.0, "auto", True, False)
+        query, key, value = inputs
+        own = read_inputs(query, key, value, call.similarity, call.mask, bias, 0.0, "auto", True, False)
         result = choose(own).run(own)
     assert result.lse is not None
     with torch.no_grad():

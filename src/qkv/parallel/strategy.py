@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -122,7 +123,8 @@ def strategy_cost(sharded: ShardedInputs, split: str) -> Wire:
     sizes = extent.batch, extent.heads, call.heads_kv, call.width, call.width_v, extent.len_k
     band = causal, window if causal and window < extent.len_k else None
     ranks, item = sharded.axis.size, call.query.dtype.itemsize
-    spread = Spread(*(max(1, size) for size in sizes), ranks, item, *band, sharded.needs_grad, features)
+    numbers: Any = [max(1, size) for size in sizes]
+    spread = Spread(*numbers, ranks, item, *band, sharded.needs_grad, features)  # pyright: ignore
     return wire(split, spread)
 
 
