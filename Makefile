@@ -179,7 +179,7 @@ stub: $(VENV)/.dev ## write the types of the extension, src/qkv/ops/_native.pyi,
 
 docs: $(VENV)/.qkv ## write the code's formulas into the documentation
 	$(BIN)/python docs/generate.py
-	$(BIN)/python -m qkv.cost.formulas
+	$(BIN)/python docs/formulas.py
 
 # The lab's font for formulas: a subset of STIX Two Math from ziamath's wheel.
 font: ## rebuild the lab's mathematics font

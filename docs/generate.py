@@ -10,7 +10,7 @@ import qkv
 from qkv.cost import Ledger, count, layer, layer_listing, step, step_listing
 from qkv.cost.communication import SPLITS
 from qkv.cost.formulas import wire_formula
-from qkv.cost.ledger import ledger_markdown
+from qkv.cost.ledger import table_rows
 
 HEADS = [("h", "d")]  # h is at most d
 
@@ -48,8 +48,12 @@ def _splits() -> str:
 
 def _ledger(ledger: Ledger, at_most: list[tuple[str, str]] | None = None) -> str:
     """The table of a ledger, and the classes of its totals as a list, which keeps the lines of the page short."""
-    table, _, classes = ledger_markdown(ledger, at_most or []).rpartition("\n\n")
-    return "\n".join([table, "", *(f"- {each}" for each in re.split(", (?=bytes|space)", classes))])
+    lines = ["| line | flops | bytes read | bytes written |", "| --- | --- | --- | --- |"]
+    lines += [f"| {' | '.join(row)} |" for row in table_rows(ledger)]
+    classes = []
+    for name, quantity in (("flops", "flops"), ("bytes", "traffic"), ("space", "space")):
+        classes.append(f"- {name} {ledger.theta(quantity, at_most or [])}")
+    return "\n".join([*lines, "", *classes])
 
 
 PARTS: dict[str, Callable[[], str]] = {

@@ -241,12 +241,3 @@ def ledger_table(ledger: Ledger) -> str:
     Console(file=out, width=COLUMNS, color_system=None).print(found)
     extra = f"memory beyond inputs and outputs: {number_text(ledger.extra)} bytes"
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).rstrip() + f"\n{extra}"
-
-
-def ledger_markdown(ledger: Ledger, at_most: Iterable[tuple[Number, Number]] = ()) -> str:
-    """The same table in Markdown, with the Θ-classes of the totals."""
-    pairs = list(at_most)
-    lines = ["| line | flops | bytes read | bytes written |", "| --- | --- | --- | --- |"]
-    lines += [f"| {' | '.join(row)} |" for row in table_rows(ledger)]
-    classes = [f"flops {ledger.theta('flops', pairs)}", f"bytes {ledger.theta('traffic', pairs)}"]
-    return "\n".join([*lines, "", f"{', '.join(classes)}, space {ledger.theta('space', pairs)}"])

@@ -112,18 +112,6 @@ def formulas_of(way: str) -> Formulas:
     return Formulas(**read_data("formulas.toml")["past"][way])
 
 
-def symbolic(way: str) -> tuple[Number, ...]:
-    """`past` with symbols for sizes, in the order of `Formulas`; written to formulas.toml."""
-    import sympy
-
-    from .symbolic import symbols
-
-    b, h, g, w, n, c = symbols("b h g w n c")
-    found = past(way, batch=b, heads=h, kv_heads=g, width=w, tokens=n, cache=c)
-    step, moved = found.step, parts(found.step)["cache"].traffic
-    return found.cache_bytes, step.read, step.written, step.flops, sympy.cancel(step.products / moved)
-
-
 def _layer(way: str, heads: Number, kv_heads: Number, width: Number) -> Model:
     if way not in VARIANTS:
         raise OptionError(complaint("way", repr(way), f"one of {', '.join(VARIANTS)}"))
