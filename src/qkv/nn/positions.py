@@ -52,14 +52,6 @@ def positions_after(cache: KVCache | LinearState, n: int, lengths: Any, padding:
     return PositionRange(start[0] if bool((start == start[0]).all()) else start, n, int((past + new).max()))
 
 
-def as_positions(argument: str, given: Any) -> Int[Tensor, "*batch n"]:
-    """Positions as a tensor of integers."""
-    ids = torch.as_tensor(given)
-    if ids.is_floating_point() or ids.is_complex() or ids.dtype is torch.bool:
-        raise OptionTypeError(complaint(argument, f"{ids.dtype}", "integers"))
-    return ids
-
-
 class Positions(ConfiguredModule):
     """Base class of the position encodings."""
 
@@ -143,7 +135,9 @@ class Rotary(Positions):
     def _check_ids(self, ids: Any, first: Tensor, position_range: PositionRange | None) -> PositionRange:
         if position_range is not None:
             raise OptionError(complaint("position_ids", "position_range as well", "one of them"))
-        ids = as_positions("position_ids", ids)
+        ids = torch.as_tensor(ids)
+        if ids.is_floating_point() or ids.is_complex() or ids.dtype is torch.bool:
+            raise OptionTypeError(complaint("position_ids", f"{ids.dtype}", "integers"))
         n, batch = first.shape[-2], first.shape[:-2][:1]
         if tuple(ids.shape) not in ((n,), (1, n), (*batch, n)):
             wanted = f"shape {(n,)}" + (f" or {(*batch, n)}" if batch else "")

@@ -69,19 +69,10 @@ class Stack(ConfiguredModule):
     `Learned` and `Sinusoidal` positions are added to the input once; other positions are shared by all layers.
     """
 
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        layers: int,
-        *,
-        vocabulary: int | None,
-        positions: Any,
-        final_norm: bool | None,
-        cross: bool,
-        options: dict[str, Any],
-    ) -> None:
+    def __init__(self, sizes: tuple[int, int, int], vocabulary: int | None, positions: Any, **options: Any) -> None:
+        """sizes: Width, heads and layers. options: Those of `Block`, and final_norm."""
         super().__init__()
+        (width, heads, layers), final_norm = sizes, options.pop("final_norm")
         self.width, self.vocabulary = check_size("width", width), vocabulary
         self.embedding = None
         if vocabulary is not None:
@@ -90,10 +81,8 @@ class Stack(ConfiguredModule):
             nn.init.normal_(self.embedding.weight, std=self.width**-0.5)
         added = isinstance(positions, AddedPositions)
         layer_positions = None if added else positions
-        blocks = [
-            Block(width, heads, cross=cross, positions=layer_positions, **options)
-            for _ in range(check_size("layers", layers))
-        ]
+        count = check_size("layers", layers)
+        blocks = [Block(width, heads, positions=layer_positions, **options) for _ in range(count)]
         self.layers = nn.ModuleList(blocks)
         if added:
             check_positions(positions, self.width, heads, blocks[0].attention.head_width)
@@ -195,35 +184,22 @@ def join_masks(*masks: Mask | None) -> Mask | None:
 def run_layers(
     stack: Stack,
     x: Float[Tensor, "batch n width"],
-    *,
-    mask: Mask | None,
     contexts: list[Any] | None = None,
-    context_mask: Mask | None = None,
     cache: list[Any] | None = None,
-    lengths: Any = None,
-    padding: str = "right",
-    position_range: PositionRange | None = None,
-    return_weights: bool,
+    **options: Any,
 ) -> tuple[Tensor, list[tuple[Float[Tensor, "batch heads n m"], ...]]]:
-    """Run all layers and the final norm; return the output and, with return_weights, the weights of each layer."""
+    """Run all layers, with options of `Block.forward`, and the final norm.
+
+    Returns:
+        The output and, with return_weights, the weights of each layer.
+    """
     weights = []
     for i, block in enumerate(stack.blocks):
-        result = block(
-            x,
-            None if contexts is None else contexts[i],
-            mask=mask,
-            context_mask=context_mask,
-            cache=None if cache is None else cache[i],
-            lengths=lengths,
-            padding=padding,
-            position_range=position_range,
-            return_weights=return_weights,
-        )
-        if return_weights:
-            x, layer_weights = result
+        context, layer_cache = (None if given is None else given[i] for given in (contexts, cache))
+        x = block(x, context, cache=layer_cache, **options)
+        if options["return_weights"]:
+            x, layer_weights = x
             weights.append(layer_weights)
-        else:
-            x = result
     return stack.apply_final_norm(x), weights
 
 
@@ -265,10 +241,7 @@ class Encoder(Stack):
         final_norm: bool | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(
-            width, heads, layers, vocabulary=vocabulary, positions=positions, final_norm=final_norm, cross=False,
-            options=options,
-        )  # fmt: skip
+        super().__init__((width, heads, layers), vocabulary, positions, final_norm=final_norm, **options)
         self.head = None if classes is None else nn.Linear(self.width, check_size("classes", classes))
 
     def forward(
@@ -362,10 +335,7 @@ class Decoder(Stack):
         final_norm: bool | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(
-            width, heads, layers, vocabulary=vocabulary, positions=positions, final_norm=final_norm, cross=cross,
-            options=options,
-        )  # fmt: skip
+        super().__init__((width, heads, layers), vocabulary, positions, final_norm=final_norm, cross=cross, **options)
         if self.embedding is None:
             raise OptionTypeError(complaint("vocabulary", "None", "the number of tokens: a decoder predicts them"))
         self.head = None if tied else nn.Linear(self.width, self.embedding.num_embeddings, bias=False)
@@ -546,13 +516,11 @@ class EncoderDecoder(ConfiguredModule):
             Logits (batch, n, vocabulary); with return_weights, a pair of that and {"encoder": …, "decoder": …}, each a
             list with one tuple of weights per layer.
         """
+        options = {"context_lengths": source_lengths, "return_weights": return_weights}
         if not return_weights:
-            context = self.encode(source, source_lengths)
-            return self.decoder(target, target_lengths, context=context, context_lengths=source_lengths)
+            return self.decoder(target, target_lengths, context=self.encode(source, source_lengths), **options)
         context, encoder_weights = self.encoder(source, source_lengths, return_weights=True)
-        logits, decoder_weights = self.decoder(
-            target, target_lengths, context=context, context_lengths=source_lengths, return_weights=True
-        )
+        logits, decoder_weights = self.decoder(target, target_lengths, context=context, **options)
         return logits, {"encoder": encoder_weights, "decoder": decoder_weights}
 
 
