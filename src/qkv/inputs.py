@@ -115,14 +115,8 @@ class AttentionInputs(NamedTuple):
     def check_mask_unchanged(self, versions: tuple[int, ...]) -> None:
         """The backward pass computes the mask again: its tensors must not have changed since the forward pass."""
         if self.mask_versions() != versions:
-            raise MaskError(
-                complaint(
-                    "mask",
-                    "a tensor that was written to between the forward and the backward pass",
-                    "a tensor that does not change",
-                    "give the mask a clone() of it",
-                )
-            )
+            given = "a tensor that was written to between the forward and the backward pass"
+            raise MaskError(complaint("mask", given, "a tensor that does not change", "give the mask a clone() of it"))
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -185,7 +179,8 @@ def read_inputs(
 ) -> AttentionInputs:
     """Check every argument of `attention` once."""
     dims = check_tensors(query, key, value)
-    query, key, value = _to_four_dimensions(query, key, value, dims)
+    if dims != 4:
+        query, key, value = (_to_four_dimensions(tensor, dims) for tensor in (query, key, value))
     _check_sizes(query, key, value)
     (batch, heads, len_q, width), heads_kv, len_k, width_v = query.shape, key.shape[1], key.shape[2], value.shape[3]
     extent = Extent(batch, heads, len_q, len_k, dims)
@@ -262,12 +257,8 @@ def raise_unknown_arguments(function: Callable[..., Any], unknown: Mapping[str, 
     raise OptionTypeError(complaint(name, describe(value), wanted, hint))
 
 
-def _to_four_dimensions(query: Tensor, key: Tensor, value: Tensor, dims: int) -> tuple[Tensor, Tensor, Tensor]:
-    if dims == 4:
-        return query, key, value
-    if dims == 3:
-        return query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
-    return query[None, None], key[None, None], value[None, None]
+def _to_four_dimensions(tensor: Tensor, dims: int) -> Tensor:
+    return tensor if dims == 4 else tensor.unsqueeze(1) if dims == 3 else tensor[None, None]
 
 
 def _resolve_mask(mask: Mask, extent: Extent, traced: bool) -> Mask:
@@ -341,15 +332,7 @@ def check_tensors(query: Tensor, key: Tensor, value: Tensor) -> int:
 def _raise_tensor_error(query: Tensor, key: Tensor, value: Tensor) -> None:
     """Find the first thing that is wrong, and say which tensor it is."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if not isinstance(tensor, Tensor):
-            hint = "torch.as_tensor turns arrays and lists into one"
-            raise DtypeError(complaint(name, type(tensor).__name__, "a torch.Tensor", hint))
-        if tensor.is_nested or tensor.layout is not torch.strided:
-            kind = "a nested tensor" if tensor.is_nested else f"layout {tensor.layout}"
-            raise DtypeError(complaint(name, kind, "an ordinary dense tensor", "pad it, or use qkv.varlen"))
-        if tensor.dtype not in _DTYPE_SET:
-            wanted = "float32, float64, bfloat16 or float16"
-            raise DtypeError(complaint(name, f"dtype {tensor.dtype}", wanted, f"{name}.float() converts"))
+        _check_kind(name, tensor)
         if tensor.dtype is not query.dtype:
             given = f"dtype {tensor.dtype} with query's {query.dtype}"
             hint = "convert with .to(dtype)"
@@ -357,7 +340,7 @@ def _raise_tensor_error(query: Tensor, key: Tensor, value: Tensor) -> None:
         if tensor.device != query.device:
             given = f"device {tensor.device} with query's {query.device}"
             raise DtypeError(complaint(name, given, "one device for all three"))
-    if query.device.type == "meta":
+    if query.is_meta:
         raise DtypeError(complaint("query", "a meta tensor", "a tensor with contents"))
     dims = query.dim()
     if dims not in (2, 3, 4):
@@ -380,52 +363,33 @@ def _check_sizes(query: Tensor, key: Tensor, value: Tensor) -> None:
     batch, heads, heads_kv, len_q, len_k, width, width_v = sizes
     # In Python's integers, before anything of that size is allocated.
     bytes_out = batch * heads * len_q * max(width, width_v) * query.element_size()
-    if (
-        bytes_out > _MAX_INT64
-        or batch * heads * len_q * len_k > _MAX_INT64
-        or batch * heads_kv * len_k * width > _MAX_INT64
-    ):
+    if max(bytes_out, batch * heads * len_q * len_k, batch * heads_kv * len_k * width) > _MAX_INT64:
         shapes = f"{tuple(query.shape)} and {tuple(key.shape)}"
         raise ShapeError(complaint("query, key", shapes, f"at most {_MAX_INT64} scores: the sizes overflow 64 bits"))
 
 
 def check_bias(bias: Tensor, query: Tensor, extent: Extent, similarity: AnySimilarity) -> Tensor:
     if not isinstance(similarity, Softmax):
-        raise OptionError(
-            complaint(
-                "bias",
-                f"a tensor with {similarity!r}",
-                "None",
-                "bias is added to softmax's scores; mask= works with all similarities",
-            )
-        )
+        hint = "bias is added to softmax's scores; mask= works with all similarities"
+        raise OptionError(complaint("bias", f"a tensor with {similarity!r}", "None", hint))
+    wanted = "numbers to add to the scores"
     if not isinstance(bias, Tensor):
-        raise DtypeError(complaint("bias", type(bias).__name__, "a torch.Tensor of numbers to add to the scores"))
+        raise DtypeError(complaint("bias", type(bias).__name__, f"a torch.Tensor of {wanted}"))
     if bias.dtype is torch.bool:
-        raise MaskTypeError(
-            complaint("bias", "dtype torch.bool", "numbers to add to the scores", "write mask=qkv.Dense(...)")
-        )
+        raise MaskTypeError(complaint("bias", "dtype torch.bool", wanted, "write mask=qkv.Dense(...)"))
     if bias.dtype is not query.dtype and bias.dtype is not compute_dtype(query.dtype):
         raise DtypeError(complaint("bias", f"dtype {bias.dtype}", f"query's {query.dtype}", "convert with .to(dtype)"))
     if bias.device != query.device or bias.is_nested or bias.layout is not torch.strided:
         raise DtypeError(complaint("bias", f"{bias.layout} on {bias.device}", f"a dense tensor on {query.device}"))
-    scores = (extent.batch, extent.heads, extent.len_q, extent.len_k)
-    scores = scores if extent.dims == 4 else (extent.batch, *scores[2:]) if extent.dims == 3 else scores[2:]
-    fits = bias.dim() <= len(scores) and all(
-        have in (1, size) for have, size in zip(reversed(bias.shape), reversed(scores), strict=False)
-    )
-    if not fits:
-        raise ShapeError(
-            complaint(
-                "bias",
-                f"shape {tuple(bias.shape)}",
-                f"one that broadcasts, aligned at the right, to the scores {scores}",
-            )
-        )
+    scores = extent.scores
+    sizes = zip(reversed(bias.shape), reversed(scores), strict=False)
+    if bias.dim() > len(scores) or not all(have in (1, size) for have, size in sizes):
+        wanted = f"one that broadcasts, aligned at the right, to the scores {scores}"
+        raise ShapeError(complaint("bias", f"shape {tuple(bias.shape)}", wanted))
     bias = bias.reshape(*(1,) * (extent.dims - bias.dim()), *bias.shape)
     # An expanded axis broadcasts just as well with size 1.
     bias = bias[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in bias.stride())].contiguous()
-    return bias.unsqueeze(1) if extent.dims == 3 else bias[None, None] if extent.dims == 2 else bias
+    return _to_four_dimensions(bias, extent.dims)
 
 
 def check_dropout(dropout: float, similarity: AnySimilarity) -> float:
@@ -435,22 +399,15 @@ def check_dropout(dropout: float, similarity: AnySimilarity) -> float:
     if not 0.0 <= dropout <= 1.0:
         raise OptionError(complaint("dropout", dropout, "a probability between 0 and 1", "0.0 turns it off"))
     if dropout and isinstance(similarity, Argmax):
-        raise OptionError(
-            complaint(
-                "dropout",
-                f"{dropout} with Argmax()",
-                "0.0",
-                "argmax has one key per query, and dropping it would leave none",
-            )
-        )
+        hint = "argmax has one key per query, and dropping it would leave none"
+        raise OptionError(complaint("dropout", f"{dropout} with Argmax()", "0.0", hint))
     return dropout
 
 
 def check_sink(sink: Tensor, query: Tensor, heads: int) -> None:
     if sink.dtype not in _DTYPE_SET or sink.device != query.device:
-        raise DtypeError(
-            complaint("sink", f"{sink.dtype} on {sink.device}", f"floating-point logits on {query.device}")
-        )
+        wanted = f"floating-point logits on {query.device}"
+        raise DtypeError(complaint("sink", f"{sink.dtype} on {sink.device}", wanted))
     if sink.numel() != 1 and tuple(sink.shape) != (heads,):
         raise ShapeError(complaint("sink", f"shape {tuple(sink.shape)}", f"({heads},): one logit per query head"))
 
@@ -530,9 +487,8 @@ def read_decode_inputs(
     total = int(past.max()) + n if counts is None else int((past + counts).max())
     if batch * heads * n * total >= _MAX_SCORES:
         shapes = f"{tuple(query.shape)} with {total} keys"
-        raise ShapeError(
-            complaint("query, key", shapes, f"fewer than {_MAX_SCORES} scores: the sizes overflow 64 bits")
-        )
+        wanted = f"fewer than {_MAX_SCORES} scores: the sizes overflow 64 bits"
+        raise ShapeError(complaint("query, key", shapes, wanted))
     extent = Extent(batch, heads, n, total)
     if mask is not None:
         mask = _resolve_positions(mask, extent, past, counts, left)
@@ -756,11 +712,8 @@ def check_cache_fit(cache: _CacheSizes, key: Tensor, value: Tensor, query_heads:
         given = f"{value.dtype} on {value.device} with key's {key.dtype} on {key.device}"
         raise DtypeError(complaint("value", given, "key's dtype and device", "convert with .to(...)"))
     for name, tensor, width in (("key", key, cache.width), ("value", value, cache.value_width)):
-        if tensor.dim() != 4 or (tensor.shape[0], tensor.shape[1], tensor.shape[3]) != (
-            cache.batch,
-            cache.heads,
-            width,
-        ):
+        fits = tensor.dim() == 4 and (*tensor.shape[:2], tensor.shape[3]) == (cache.batch, cache.heads, width)
+        if not fits:
             wanted = f"({cache.batch}, {cache.heads}, n, {width}): batch, heads, new tokens and width of the cache"
             hint = _hint_at_cache_sizes(cache, tensor.shape, query_heads)
             raise ShapeError(complaint(name, f"shape {tuple(tensor.shape)}", wanted, hint))
@@ -813,19 +766,26 @@ def _hint_at_swapped_axes(query: Sequence[int], key: Sequence[int], value: Seque
 
 def check_plain_tensor(name: str, tensor: Any) -> None:
     """An ordinary tensor of numbers, not differentiated or traced."""
-    if not isinstance(tensor, Tensor):
-        hint = "torch.as_tensor turns arrays and lists into one"
-        raise DtypeError(complaint(name, type(tensor).__name__, "a torch.Tensor", hint))
-    if tensor.is_nested or tensor.layout is not torch.strided or tensor.is_meta:
-        kind = "a nested tensor" if tensor.is_nested else "a meta tensor" if tensor.is_meta else str(tensor.layout)
-        raise DtypeError(complaint(name, kind, "an ordinary dense tensor with contents"))
-    if tensor.dtype not in _DTYPE_SET:
-        wanted = "float32, float64, bfloat16 or float16"
-        raise DtypeError(complaint(name, f"dtype {tensor.dtype}", wanted, f"{name}.float() converts"))
+    _check_kind(name, tensor)
+    if tensor.is_meta:
+        raise DtypeError(complaint(name, "a meta tensor", "a tensor with contents"))
     if type(tensor) not in _PLAIN or _functorch.maybe_current_level() is not None:
         reason = "torch.func and subclasses of tensors hide the numbers that a cache keeps"
         raise BackendRefused(complaint(name, type(tensor).__name__, "an ordinary tensor", reason), (reason,))
     check_no_gradient(name, tensor)
+
+
+def _check_kind(name: str, tensor: Any) -> None:
+    """A dense tensor of floating-point numbers."""
+    if not isinstance(tensor, Tensor):
+        hint = "torch.as_tensor turns arrays and lists into one"
+        raise DtypeError(complaint(name, type(tensor).__name__, "a torch.Tensor", hint))
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        kind = "a nested tensor" if tensor.is_nested else str(tensor.layout)
+        raise DtypeError(complaint(name, kind, "an ordinary dense tensor", "pad it, or use qkv.varlen"))
+    if tensor.dtype not in _DTYPE_SET:
+        wanted = "float32, float64, bfloat16 or float16"
+        raise DtypeError(complaint(name, f"dtype {tensor.dtype}", wanted, f"{name}.float() converts"))
 
 
 def check_no_gradient(name: str, tensor: Tensor) -> None:
@@ -833,9 +793,8 @@ def check_no_gradient(name: str, tensor: Tensor) -> None:
     if tensor.requires_grad and torch.is_grad_enabled():
         reason = f"{name} requires grad, and a cache is not differentiated"
         hint = "decode under torch.no_grad(), or train with qkv.attention over the whole sequence"
-        raise BackendRefused(
-            complaint(name, "a tensor that requires grad", "one that does not", f"{reason}; {hint}"), (reason,)
-        )
+        message = complaint(name, "a tensor that requires grad", "one that does not", f"{reason}; {hint}")
+        raise BackendRefused(message, (reason,))
 
 
 def check_lengths(lengths: Any, padding: Any, batch: int, n: int) -> tuple[np.ndarray | None, bool]:
