@@ -21,8 +21,10 @@ from qkv.exercises import Exercise
 from qkv.exercises.record import plain_label
 from qkv.grading import GradeReport, grade
 from qkv.grading.questions import from_bank, from_sheet
-from qkv.reading import read_chat
+from qkv.reading import Reader, read_chat
+from qkv.reading.replay import ReplayReader
 
+RECORDINGS = Path(__file__).parent / "recordings"  # claims of a language model under prompts/read.md: spans, no text
 OWN = Path(__file__).parents[1] / "tests" / "grading" / "third"
 SHEET = "sheets/sheet-homework9.md"
 # The bank has the same questions; what it does not have is asked as the sheet says it.
@@ -42,10 +44,16 @@ def run(field: str = "", exercises: Sequence[str] = ()) -> dict[str, Any]:
     asked = from_sheet(folder / SHEET)
     sheet = measured(folder, asked)
     of_bank = from_bank(exercises or options.get("--exercise", EXERCISES))
+    recorded = measured(folder, asked, ReplayReader(RECORDINGS))
     mixed = measured(folder, asked | {name: _with_text(each, asked.get(name)) for name, each in of_bank.items()})
-    for name, figures in (("the sheet alone", sheet), ("with questions of the bank", mixed)):
+    named = (
+        ("the sheet alone", sheet),
+        ("with questions of the bank", mixed),
+        ("recorded claims, the sheet alone", recorded),
+    )
+    for name, figures in named:
         _print(name, figures)
-    return {"own": own, "sheet": sheet, "mixed": mixed, "target": TARGET}
+    return {"own": own, "sheet": sheet, "mixed": mixed, "recorded": recorded, "target": TARGET}
 
 
 def _print(name: str, figures: Mapping[str, Any]) -> None:
@@ -84,14 +92,16 @@ def _with_text(exercise: Exercise, printed: Exercise | None) -> Exercise:
     return exercise.model_copy(update={"text": "\n\n".join([exercise.text, *(each.text for each in records)])})
 
 
-def measured(folder: Path, exercises: Mapping[str, Exercise]) -> dict[str, Any]:
-    """The counts over all rows whose answer stands in the text."""
+def measured(folder: Path, exercises: Mapping[str, Exercise], recordings: Reader | None = None) -> dict[str, Any]:
+    """The counts over all rows whose answer stands in the text; chats without a recording are left out."""
     verdicts = json.loads((folder / "chats" / "verdicts.json").read_text(encoding="utf-8"))
     reports: dict[str, GradeReport] = {}
     slowest = 0.0
     for path in sorted((folder / "chats").glob("chat-*")):
+        if recordings is not None and path.name not in {each["chat"] for each in verdicts}:
+            continue
         start = process_time()
-        reports[path.name] = grade(read_chat(path), exercises)
+        reports[path.name] = grade(read_chat(path), exercises, recordings)
         slowest = max(slowest, process_time() - start)
     return counted(reports, verdicts, slowest)
 

@@ -16,6 +16,7 @@ from ..exercises.findings import Finding
 from ..exercises.outcome import Outcome, unread
 from ..exercises.record import Exercise, plain_label
 from ..reading import AnswerClaim, Chat, Reader, Turn
+from ..reading.claims import Anchor
 from ..reading.sections import speaking_of
 from .phrases import pattern
 from .questions import from_chat, judge
@@ -24,7 +25,7 @@ from .rules import Rule, broken_rules
 Status: TypeAlias = Literal["one shot", "needed correction", "never right", "unread"]
 STATUSES: tuple[Status, ...] = ("one shot", "needed correction", "never right", "unread")
 MOST_CLAIMS = 2000  # claims of one chat that are judged
-_FINAL = ("answer", "box", "summary", "table")  # anchors of what a turn ends up with
+_FINAL: tuple[Anchor, ...] = ("answer", "box", "summary", "table")  # anchors of what a turn ends up with
 _REFUTED = ("wrong", "conditional")
 _FAULTS = (*_REFUTED, "incomplete")
 
@@ -212,7 +213,9 @@ def _row(question: str, part: str, judged: Sequence[Judged], chat: Chat) -> Row:
     deciding: list[Judged] = []
     for turn in sorted({each.claim.turn for each in mine}):
         if speakers.get(turn) in ("tutor", "unknown"):
-            deciding += _of_turn([each for each in mine if each.claim.turn == turn])
+            # A turn without a speaker may hold a whole conversation: what stands behind a label was said to be it.
+            final = _FINAL if speakers[turn] == "tutor" else (*_FINAL, "label")
+            deciding += _of_turn([each for each in mine if each.claim.turn == turn], final)
     places = {id(each) for each in deciding}
     shown = tuple(replace(each, decides=id(each) in places) for each in mine)
     right = next((each for each in deciding if each.outcome), None)
@@ -253,14 +256,14 @@ def _may_be_wrong(each: Judged, right: Judged, row: Row, chat: Chat) -> bool:
     return any(piece.kind == "unread" and "missing_piece" not in piece.codes for piece in pieces)
 
 
-def _of_turn(judged: Sequence[Judged]) -> list[Judged]:
+def _of_turn(judged: Sequence[Judged], anchors: Sequence[Anchor] = _FINAL) -> list[Judged]:
     """The claims of one turn that a row follows.
 
     What a turn ends up with (an answer, a box, a summary, a table) outweighs equations on the way, of which the last
     one counts. Where nothing that counts was read, a right claim anywhere confirms.
     """
     counted = [each for each in judged if each.claim.counts]
-    final = [each for each in counted if each.claim.anchor in _FINAL]
+    final = [each for each in counted if each.claim.anchor in anchors]
     read = [each for each in final or counted[-1:] if each.outcome.kind != "unread"]
     if read:
         return read

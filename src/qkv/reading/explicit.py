@@ -148,19 +148,23 @@ def _blanks(run: Sequence[Section]) -> list[Found]:
 
 def _words(section: Section) -> list[Found]:
     """An explanation: everything under the label, with lines that were wrapped as one."""
-    own = [unit for unit in section.units if unit.kind != "code" and not is_fragment(unit.text)]
-    if len(section.units) - len(own) > 2:
-        # Where formulas are torn, they also stand out of order: only the sentences tell.
-        own = [unit for unit in own if not is_formula(unit.text)]
-    own = _without_contrast(own)
-    texts = [section.head, *(unit.text for unit in own)]
-    prose = _unwrapped("\n".join(texts).strip()[:MOST_QUOTED])
-    # Words in bold may be printed twice.
-    prose = re.sub(r"\b(\w+(?: \w+){0,7}) \1\b", r"\1", pattern("hint").sub(" ", prose))
+    own, prose = explanation(section.units, section.head)
     if len(re.findall(r"[A-Za-z]{3,}", prose)) < 5 or section.first is None:
         return []
     stops = [unit.stop for unit in own if unit.turn is section.first.turn]
     return [Found(prose, section.head_start, max([section.first.stop, *stops]), section.first.turn, "label")]
+
+
+def explanation(units: Sequence[Unit], head: str = "") -> tuple[list[Unit], str]:
+    """What an explanation says in words: the lines that count, and their text, with lines that were wrapped as one."""
+    own = [unit for unit in units if unit.kind != "code" and not is_fragment(unit.text)]
+    if len(units) - len(own) > 2:
+        # Where formulas are torn, they also stand out of order: only the sentences tell.
+        own = [unit for unit in own if not is_formula(unit.text)]
+    own = _without_contrast(own)
+    prose = _unwrapped("\n".join([head, *(unit.text for unit in own)]).strip()[:MOST_QUOTED])
+    # Words in bold may be printed twice.
+    return own, re.sub(r"\b(\w+(?: \w+){0,7}) \1\b", r"\1", pattern("hint").sub(" ", prose))
 
 
 def _unwrapped(text: str) -> str:

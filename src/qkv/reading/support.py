@@ -21,9 +21,16 @@ from ..maths import compare, parse
 from ..render.escapes import GREEK
 from .chat import Turn
 from .claims import AnswerClaim
+from .explicit import explanation
 from .questions import Place, Questions, phrases
+from .units import units
 
-_RAISED = str.maketrans({sign: f"^{plain}" for sign, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿᵀ⊤⊺", "0123456789-nTTT", strict=True)})
+_SUPERSCRIPTS = {
+    sign: f"^{unicodedata.normalize('NFKC', sign).replace('−', '-')}"
+    for sign in map(chr, (0xB2, 0xB3, 0xB9, *range(0x1D2C, 0x1DC0), *range(0x2070, 0x2080)))
+    if unicodedata.decomposition(sign).startswith("<super>")
+}
+_RAISED = str.maketrans({"⊤": "^T", "⊺": "^T", **_SUPERSCRIPTS})
 _GAP = "¶"  # between glyphs that do not belong to one formula
 _GREEK = re.compile(rf"(?<![A-Za-z])(?:var)?({'|'.join(GREEK)})(?![A-Za-z])")
 
@@ -54,7 +61,10 @@ def supported(claim: str, quote: str) -> bool:
     >>> supported(r"d\mu^2", "E = dμ²"), supported("d^2", "O(d)"), supported("d", "E = 2d"), supported("d^2", "O(d2)")
     (True, False, False, True)
     """
+    quote = quote.replace("µ", "μ")
     said = glyphs(quote)
+    if claim == quote:
+        return True
     if re.search(phrases()["lone_sign"], quote):
         return _supported_by_torn(claim, quote)
     flat = not re.search(phrases()["raised"], quote)
@@ -85,10 +95,13 @@ def _supported_by_torn(claim: str, quote: str) -> bool:
     (True, False)
     """
     pool, lone = _signs(quote), Counter(re.findall(r"^\s*(\d+)\s*$", quote, re.MULTILINE))
-    for letter, sign in (("p", "√"), ("P", "∑"), ("X", "∑"), (">", "T")):
+    for letter, sign in (("p", "√"), ("P", "∑"), ("X", "∑"), (">", "T"), ("k", "‖")):
         pool[sign] += pool[letter]
     wanted = _signs(re.sub(r"(^|[;\n])" + phrases()["piece_name"], r"\1", claim))
-    return not (wanted - pool) and not (lone - wanted)
+    # A quote that leads from one formula to another has numbers which the claim does not have.
+    formula = r"O\s*\(" if "O(" in claim else "="
+    whole = len(re.findall(formula, quote)) <= max(1, len(re.findall(formula, claim)))
+    return not (wanted - pool) and not (whole and lone - wanted)
 
 
 def _signs(text: str) -> Counter[str]:
@@ -129,14 +142,16 @@ def located(quote: str, text: str, taken: Collection[tuple[int, int]] = ()) -> t
     if not all(pieces):
         return None
     spans = [found.span() for found in re.finditer(r"[\s\S]*?".join(pieces), text)]
-    return next((span for span in spans if span not in taken), spans[0] if spans else None)
+    free = [span for span in spans if not any(start <= span[0] and span[1] <= stop for start, stop in taken)]
+    return next(iter(free or spans), None)
 
 
 class Admission:
     """The checks that every claim of a model or of a recording goes through."""
 
     def __init__(self, exercises: Mapping[str, Exercise]) -> None:
-        places = [place for each in Questions(exercises).places.values() for place in each]
+        self.questions = Questions(exercises)
+        places = [place for each in self.questions.places.values() for place in each]
         self.places = {(place.question, plain_label(place.part)): place for place in places}
         self.counts: Counter[str] = Counter()
 
@@ -156,12 +171,19 @@ class Admission:
         if place is None:
             self.counts["claims_elsewhere"] += 1
             return None
-        if text and _in_words(place):
+        if text and place.kind == "words":
+            text = self._explained(claim)
+        elif text and _in_words(place):
             text = claim.quote
         elif text and not (readable(text, place) and supported(text, claim.quote)):
             self.counts["claims_unsupported"] += 1
             text = ""
         return claim.model_copy(update={"claim": text, "part": place.part})
+
+    def _explained(self, claim: AnswerClaim) -> str:
+        """An explanation as it is judged: without lines of the sheet, torn formulas, and what it contrasts."""
+        lines = units(Turn(claim.turn, "unknown", claim.quote))
+        return explanation([line for line in lines if not self.questions.is_restated(line.text)])[1]
 
     def same(self, one: AnswerClaim, two: AnswerClaim) -> bool:
         """Whether two claims on one part say the same."""

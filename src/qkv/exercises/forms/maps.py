@@ -22,6 +22,10 @@ _FEATURES = re.compile(
 )
 _VALUES = re.compile(rf"(?P<name>(?<![A-Za-z])V\s*(?:_\s*(?:\{{\s*j\s*\}}|j)|ⱼ)){_TRANSPOSED}")
 _ROW = re.compile(r"(?<=_)\{\s*([ij])\s*,?\s*(?:\\cdot|·|:)\s*\}|(?<=[ᵢⱼ])·")  # "row i" as an index
+_BLOCK = (
+    r"(?P<factor>(?:\\sqrt\s*\{?\d+\}?|[\d./\s])*)(?:(?P<pairs>NAME\s*(?:\\otimes|⊗)\s*NAME"
+    r"|(?:\\(?:operatorname|text|mathrm)\s*\{vec\}|vec)\s*\(\s*NAME\s*NAME\s*(?:\^\s*\{?\s*(?:T|\\top)\s*\}?|ᵀ|⊤)\s*\))|NAME)"
+)
 SIZE = 3  # the width for which a list with dots is written out
 
 
@@ -37,7 +41,10 @@ def judge_map(answer: Answer, text: str, context: Context) -> Outcome:
     running = re.search(
         r"_\s*\{?\s*(?!" + (re.escape(width) or "$") + r"\b)[a-z](?![A-Za-z])", listed
     )  # "x_i^2 for all i"
-    small = width and not any(PATTERNS["dots"].fullmatch(each.strip()) for each in split_outside(listed[1:-1], ","))
+    small = width and not any(
+        PATTERNS["dots"].fullmatch(each.strip()) or (vectors and _block(each, vectors[0], vectors[-1]))
+        for each in [listed, *split_outside(listed[1:-1], ",")]
+    )
     if None in products or len(vectors) != 2 or running or (small and "\\dots" in answer.text):
         return unread("unreadable", given=text.strip())
     size = SIZE if width else int(answer.symbols[vectors[0]].strip("vector[]"))
@@ -81,14 +88,31 @@ def _turned(found: re.Match[str]) -> str:
 
 def _product(text: str, vectors: list[str], width: str) -> str | None:
     """The inner product of the features of two vectors, as a sum."""
+    if not vectors:
+        return None
+    if alone := _block(text, vectors[0], vectors[-1]):
+        return alone
     listed = re.fullmatch(r"[(\[](.*)[)\]](?:\^\{?(?:T|\\top)\}?)?", text.strip(), re.DOTALL)
-    if listed is None or not vectors:
+    features = listed and written_out(split_outside(listed[1], ",;"), vectors[0], width)
+    if not features:
         return None
-    features = written_out(split_outside(listed[1], ","), vectors[0], width)
-    if features is None:
+    terms: list[str] = []
+    for each in features:
+        other = re.sub(rf"(?<![A-Za-z\\]){vectors[0]}(?=_)", vectors[-1], each)
+        terms.append(_block(each, vectors[0], vectors[-1]) or f"({each}) ({other})")
+    return " + ".join(terms)
+
+
+def _block(feature: str, name: str, other: str) -> str | None:
+    """The inner product of features that are a whole vector, or all products of two of its components.
+
+    >>> _block("\\sqrt{2} q", "q", "k"), _block("vec(q q^T)", "q", "k"), _block("q_1", "q", "k")
+    ('(\\\\sqrt{2})^2 (q^T k)', '(1)^2 (q^T k)^2', None)
+    """
+    found = re.fullmatch(_BLOCK.replace("NAME", re.escape(name)), feature.strip())
+    if found is None:
         return None
-    others = [re.sub(rf"(?<![A-Za-z\\]){vectors[0]}(?=_)", vectors[-1], each) for each in features]
-    return " + ".join(f"({one}) ({other})" for one, other in zip(features, others, strict=True))
+    return f"({found['factor'].strip() or '1'})^2 ({name}^T {other}){'^2' if found['pairs'] else ''}"
 
 
 def written_out(features: list[str], name: str, width: str) -> list[str] | None:
