@@ -187,7 +187,7 @@ class _PartialResult:
             out, score = found[:, :width], found[:, width]
             if self.at is not None:  # NaN where a score is NaN, and 0 where no key is attended
                 out = torch.where(score[:, None] == NEG_INF, 0.0, out).masked_fill(score[:, None].isnan(), torch.nan)
-            elif sink is not None:  # a part of its own, whose value is 0
+            elif sink is not None:  # another part, whose value is 0
                 merge_into(out, score, torch.zeros_like(out), sink[first : first + height])
             self.answer.view(-1, width)[first : first + height] = out
         return self.answer
