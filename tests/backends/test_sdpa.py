@@ -175,3 +175,22 @@ def test_values_near_the_largest_number_do_not_overflow(mask: qkv.Causal | None,
     query, value = torch.zeros(1, 1, 300, 2), torch.full((1, 1, 300, 2), 3.3e38)
     out = qkv.attention(query, query, value.requires_grad_(grad), mask=mask, backend="sdpa")
     torch.testing.assert_close(out, value, rtol=1e-5, atol=0.0)
+
+
+def test_values_that_overflow_in_later_rows_change_no_bit_of_the_others() -> None:
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(1, 2, 90, 8) for _ in range(3))
+    for backend, similarity in (("sdpa", qkv.Softmax()), ("linear", qkv.FeatureMap(qkv.features.elu1))):
+        options = {"mask": qkv.Causal(), "backend": backend, "similarity": similarity}
+        clean, large = qkv.attention(query, key, value, **options), value.clone()
+        large[:, :, 50:] = 3.3e38
+        out = qkv.attention(query, key, large, **options)
+        assert torch.equal(out[:, :, :50], clean[:, :, :50])
+        torch.testing.assert_close(out, qkv.attention(query, key, large, **{**options, "backend": "reference"}))
+        leaves = [tensor.clone().requires_grad_() for tensor in (query, key, large)]
+        learned = qkv.attention(*leaves, **options)
+        assert torch.equal(learned[:, :, :50], clean[:, :, :50])
+        expected = qkv.attention(*leaves, **{**options, "backend": "reference"})
+        grads = [torch.autograd.grad(x[:, :, :50, 0].sum(), leaves) for x in (learned, expected)]
+        for one, other in zip(*grads, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)

@@ -106,6 +106,41 @@ def _join(parts: Parts) -> Tensor:
     return torch.cat(by_batch)
 
 
+def replace_rows(call: AttentionInputs, result: Result, rows: Tensor | None = None) -> Result:
+    """A result with these rows, (batch, heads, len_q), and those with non-finite numbers, from `blockwise`.
+
+    Kernels that sum weighted values before they divide overflow where the equation does not. The other rows do not
+    change.
+    """
+    out = result.out.detach()
+    overflows = not ops.all_finite(out if out.is_contiguous() else out.transpose(1, 2))
+    if overflows:
+        nonfinite = ~out.isfinite().all(-1)
+        rows = nonfinite if rows is None else rows | nonfinite
+    if rows is None or not rows.any():
+        return result
+    exact = run_blocks(call)
+    out = torch.where(rows.unsqueeze(-1), exact.out, result.out)
+    if overflows:  # the derivative of what overflowed is not finite, even where its gradient is 0
+        out = _WithGradient.apply(out.detach(), exact.out)
+        assert isinstance(out, Tensor)
+    if exact.lse is None or result.lse is None:
+        return Result(out, None, None)
+    return Result(out, torch.where(rows, exact.lse, result.lse), None)
+
+
+class _WithGradient(torch.autograd.Function):
+    """`out`, with its gradient passed on to another tensor."""
+
+    @staticmethod
+    def forward(ctx, out: Tensor, source: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return out.view_as(out)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[None, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return None, grad
+
+
 def _run_block(
     call: AttentionInputs,
     block: Block,

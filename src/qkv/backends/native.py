@@ -7,7 +7,6 @@ is fastest with few queries and many keys.
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from .. import ops
 from ..cost.price import Cost, product_flops
@@ -82,15 +81,8 @@ def run(call: AttentionInputs) -> Result:
         bias=None if call.bias is None else call.bias.detach(),
         return_lse=call.return_lse,
     )
-    if not ops.all_finite(out if out.is_contiguous() else out.transpose(1, 2)):
-        out = _replace_nonfinite(call, out)
-    return Result(out, None if lse is None else lse.to(compute_dtype(call.query.dtype)), None)
-
-
-def _replace_nonfinite(call: AttentionInputs, out: Tensor) -> Tensor:
-    """Rows with non-finite numbers as the equation says: a sum of large values may overflow before its division."""
-    affected = ~out.isfinite().all(-1, keepdim=True)
-    return torch.where(affected, blockwise.run_blocks(call._replace(return_lse=False)).out, out)
+    lse = None if lse is None else lse.to(compute_dtype(call.query.dtype))
+    return blockwise.replace_rows(call, Result(out, lse, None))
 
 
 NATIVE = Backend(

@@ -23,7 +23,7 @@ from ..shapes import Bool
 from ..similarity import Softmax
 from . import blockwise
 from .base import RUNS, Backend, attended_pairs, reasons_for
-from .blockwise import block_gradients, sink_gradient
+from .blockwise import block_gradients, replace_rows, sink_gradient
 from .pieces import Piece, cut_mask
 from .reference import NEG_INF, Result, Tile, attend
 
@@ -60,7 +60,7 @@ def run(call: AttentionInputs) -> Result:
         RUNS["sdpa.overflow"] += 1
         return blockwise.run(call)
     RUNS["sdpa" if finite else "sdpa.nonfinite"] += 1
-    return result
+    return replace_rows(call, result) if finite else result
 
 
 # What torch's kernel lacks; the pieces of a mask are cut from its contents.
@@ -85,7 +85,7 @@ def flash_reasons_against(call: AttentionInputs) -> tuple[str, ...]:
 
 
 def run_flash(call: AttentionInputs) -> Result | None:
-    """The answer for finite inputs; None if a score or a sum overflows, which `blockwise` then computes."""
+    """The answer for finite inputs; None if a score overflows, which `blockwise` then computes as the equation says."""
     similarity = call.similarity
     assert isinstance(similarity, Softmax)
     pieces = None if call.mask is None else cut_mask(call)
@@ -95,7 +95,7 @@ def run_flash(call: AttentionInputs) -> Result | None:
         causal = pieces is not None and pieces[0].causal
         query, key, value = aligned_layout(call.query), aligned_layout(call.key), aligned_layout(call.value)
         out, lse = _kernel(query, key, value, None, causal, similarity.scale_for(call.width))
-        return Result(out, lse, None) if _is_finite(out, lse) else None
+        return Result(out, lse, None) if ops.all_finite(lse.transpose(1, 2)) else None
     if isinstance(similarity.sink, Tensor) and not ops.all_finite(similarity.sink):
         return None
     pieces = cut_mask(call) if pieces is None else pieces
@@ -107,11 +107,6 @@ def run_flash(call: AttentionInputs) -> Result | None:
         return None
     out, lse = answer  # pyright: ignore[reportGeneralTypeIssues]
     return Result(out, lse, None)
-
-
-def _is_finite(out: Tensor, lse: Tensor) -> bool:
-    """Whether neither a score nor a sum of values overflowed."""
-    return ops.all_finite(lse.transpose(1, 2), out if out.is_contiguous() else out.transpose(1, 2))
 
 
 def _kernel(
@@ -138,7 +133,7 @@ def _merge(call: AttentionInputs, pieces: list[Piece]) -> tuple[Tensor, Tensor] 
             b, i, j = slice(piece.b0, piece.b1), slice(piece.i0, piece.i1), slice(piece.j0, piece.j1)
             additive = piece.additive(call)
             o, s = _kernel(query[b, :, i], key[b, :, j], value[b, :, j], additive, piece.causal, scale)
-            if not _is_finite(o, s):
+            if not ops.all_finite(s.transpose(1, 2)):
                 return None
             if additive is not None:
                 s = _mark_empty_rows(s, additive, piece.causal)
@@ -266,7 +261,7 @@ def gradients_from_lse(
     given = call.similarity.sink if isinstance(call.similarity, Softmax) else None
     sink = given if isinstance(given, Tensor) else None
     tensors = call.query, call.key, call.value, *(() if sink is None else (sink,))
-    if not ops.all_finite(*tensors) or not bool((lse < torch.inf).all()):
+    if not ops.all_finite(*tensors, out) or not bool((lse < torch.inf).all()):
         return None
     grads = _softmax_gradients(call, cut_mask(call), call.sink, needed, grad_out, grad_lse, out, lse)
     if sink is not None and grads[4] is not None:
@@ -373,7 +368,7 @@ def run_nonfinite(call: AttentionInputs, run_finite: Callable[[AttentionInputs],
     """`run_finite` with every non-finite number replaced by 0; rows that attend to one are computed by `blockwise`.
 
     Non-finite numbers are usually masked, such as in padding. Rows that attend to none of them have the same bits as
-    without them. None if `run_finite` returns None, or overflows.
+    without them. None if `run_finite` returns None.
     """
     nonfinite_query = ~call.query.isfinite().all(-1)
     nonfinite_key = ~(call.key.isfinite().all(-1) & call.value.isfinite().all(-1))
@@ -385,15 +380,7 @@ def run_nonfinite(call: AttentionInputs, run_finite: Callable[[AttentionInputs],
             value=torch.where(call.value.isfinite(), call.value, 0.0),
         )
     )
-    if result is None or not ops.all_finite(result.out.detach()):
-        return None
-    if not affected.any():
-        return result
-    exact = blockwise.run_blocks(call)
-    out = torch.where(affected.unsqueeze(-1), exact.out, result.out)
-    if exact.lse is None or result.lse is None:
-        return Result(out, None, None)
-    return Result(out, torch.where(affected, exact.lse, result.lse), None)
+    return None if result is None else replace_rows(call, result, affected)
 
 
 def _rows_attending_nonfinite(
