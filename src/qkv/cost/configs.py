@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
 from .architecture import Latent, Model
+from .lookup import read_data
 from .sizes import LARGEST
 
+FAMILIES_FILE = "families.toml"
 MAX_CONFIG_BYTES = 8 << 20  # a hundred times the largest known config
 SUPPORTED_LAYERS = ("full_attention", "sliding_attention")
 _BY_HAND = "give the sizes by hand: qkv plan --layers ... --width ... --heads ..., or qkv.cost.Model(...)"
@@ -78,14 +79,13 @@ def model_of(config: dict[str, Any], name: str, file: str = "config.json") -> Mo
     109482240
     """
 
-    kind, text = config.get("model_type"), config.get("text_config")
-    if isinstance(text, dict) and isinstance(kind, str) and kind not in FAMILIES:
+    kind, text, families = config.get("model_type"), config.get("text_config"), read_data(FAMILIES_FILE)
+    if isinstance(text, dict) and isinstance(kind, str) and kind not in families:
         config, kind = text, text.get("model_type", f"{kind}_text")
-    if not isinstance(kind, str) or kind not in FAMILIES:
-        wanted = f"one of {', '.join(sorted(FAMILIES))}"
+    if not isinstance(kind, str) or kind not in families:
+        wanted = f"one of {', '.join(sorted(families))}"
         raise OptionError(complaint("model_type", _short(kind), wanted, _BY_HAND))
-    fields = Fields(config, file)
-    given = FAMILIES[kind](fields)
+    given = read_family(kind, Fields(config, file))
     try:
         return Model(name=name, source=f"{file} ({kind})", **given)
     except ShapeError as error:
@@ -97,6 +97,9 @@ class Fields:
 
     def __init__(self, config: dict[str, Any], file: str) -> None:
         self.config, self.file = config, file
+
+    def without_nulls(self) -> dict[str, Any]:
+        return {name: value for name, value in self.config.items() if value is not None}
 
     def size(self, *names: str, default: int | None = None, least: int = 1) -> int:
         """A whole number under the first of these names that is present; else `default`."""
@@ -183,327 +186,93 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-ModelFields = dict[str, Any]
+def read_family(kind: str, fields: Fields) -> dict[str, Any]:
+    """The fields of `Model` that a config of a family gives, as families.toml says."""
+    family = _family(kind)
+    fields = Fields({**family.pop("config", {}), **fields.without_nulls()}, fields.file)
+    window, must = family.pop("window", None), family.pop("must", {})
+    given: dict[str, Any] = {}
+    for name, rule in family.items():
+        given[name] = _read(rule, fields, given) if isinstance(rule, dict) else rule
+    for name, wanted in must.items():
+        fields.must_be(name, given.get(wanted, wanted))
+    if kind == "falcon":
+        given |= _falcon(fields, given)
+    if "kv_rank" in given:
+        given["latent"] = Latent(given.pop("kv_rank"), given.pop("q_rank"), given.pop("rope_width"))
+        given["head_width"] += given["latent"].rope_width  # the config has the width of the other coordinates
+    return given if window is None else {**given, **_windows(window, fields, given["layers"])}
 
 
-def _decoder(fields: Fields, *, tied: bool = False) -> ModelFields:
-    """The fields that most decoders since LLaMA share."""
-    d, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
-    layers = fields.size("num_hidden_layers")
-    given: ModelFields = {
-        "layers": layers,
-        "d_model": d,
-        "heads": heads,
-        "kv_heads": fields.size("num_key_value_heads", default=heads),
-        "head_width": fields.optional_size("head_dim"),
-        "d_ff": fields.size("intermediate_size"),
-        "vocabulary": fields.size("vocab_size"),
-        "tied": fields.flag("tie_word_embeddings", tied),
-        "context": fields.size("max_position_embeddings", default=0),
-        "qkv_bias": fields.flag("attention_bias", False),
-        "out_bias": fields.flag("attention_bias", False),
-        "ff_bias": fields.flag("mlp_bias", False),
-    }
-    return _rotated(fields, given)
+def _family(kind: str) -> dict[str, Any]:
+    """The rules of a family, those of the family that it is like first."""
+    own = dict(read_data(FAMILIES_FILE)[kind])
+    like = own.pop("like", None)
+    return own if like is None else {**_family(like), **own}
 
 
-def _rotated(fields: Fields, given: ModelFields, share: float = 1.0) -> ModelFields:
+def _read(rule: dict[str, Any], fields: Fields, given: dict[str, Any]) -> Any:
+    """A field of the model by its rule; `given` has the fields before it."""
+    default = rule.get("default")
+    if "flag" in rule:
+        found = fields.flag(rule["flag"], default)
+        return found if "words" not in rule else rule["words"][0 if found else 1]
+    if "share" in rule:
+        return int(fields.share(*rule["share"], default=default) * _head_width(given))
+    if "word" in rule:
+        return fields.word(rule["word"], "").startswith(rule["starts"])
+    if "length" in rule:
+        return fields.list_length(rule["length"])
+    if "same" in rule:
+        found = given[rule["same"]]
+    elif default == "none":
+        return fields.optional_size(*rule["size"])
+    else:
+        if isinstance(default, str):
+            default = rule.get("times", 1) * (_head_width(given) if default == "head_width" else given[default])
+        found = fields.size(*rule["size"], default=default, least=rule.get("least", 1))
+    if "over" in rule:
+        found = _exact_quotient(fields, rule["size"][0], found, given[rule["over"]])
+    return max(found + rule["plus"], 1) if "plus" in rule else found
+
+
+def _head_width(given: dict[str, Any]) -> int:
     width = given.get("head_width")
-    width = given["d_model"] // given["heads"] if width is None else width
-    given["rotary"] = int(fields.share("partial_rotary_factor", "rotary_pct", default=share) * width)
-    return given
+    return given["d_model"] // given["heads"] if width is None else width
 
 
-def _windows(fields: Fields, given: ModelFields, windowed: int | None = None) -> ModelFields:
-    """Add the window, with the listed layers, or `windowed` of them, or all."""
-    window = fields.optional_size("sliding_window")
-    kinds = fields.kinds_of_layers(given["layers"])
+def _exact_quotient(fields: Fields, name: str, number: int, by: int) -> int:
+    if number % by:
+        given, wanted = f"{number} with experts of {by}", "a multiple of moe_intermediate_size"
+        raise OptionError(complaint(f"{fields.file}, {name}", given, wanted))
+    return number // by
+
+
+def _windows(rule: dict[str, Any], fields: Fields, layers: int) -> dict[str, Any]:
+    """The window and its number of layers: as the config lists them, else as the family has them."""
+    if "if" in rule and not fields.flag(rule["if"], False):
+        return {}
+    window, kinds = fields.optional_size("sliding_window"), fields.kinds_of_layers(layers)
     if kinds is not None:
         windowed = kinds.count("sliding_attention")
-    windowed = given["layers"] if windowed is None else windowed
-    return {**given, "window": window, "window_layers": windowed} if window and windowed else given
+    elif "after" in rule:
+        windowed = max(layers - fields.size(*rule["after"], default=0, least=0), 0)
+    elif "every" in rule:
+        windowed = layers - layers // fields.size(*rule["every"], default=rule["default"])
+    else:
+        windowed = layers if rule["layers"] == "all" else (layers + 1) // 2
+    return {"window": window, "window_layers": windowed} if window and windowed else {}
 
 
-def _llama(fields: Fields) -> ModelFields:
-    return _decoder(fields)
-
-
-def _smollm3(fields: Fields) -> ModelFields:
-    given = _decoder(fields, tied=True)
-    return _windows(fields, given) if fields.flag("use_sliding_window", False) else given
-
-
-def _mistral(fields: Fields) -> ModelFields:
-    return _windows(fields, {**_decoder(fields), "qkv_bias": False, "out_bias": False, "ff_bias": False})
-
-
-def _mixtral(fields: Fields) -> ModelFields:
-    experts = {"experts": fields.size("num_local_experts"), "experts_active": fields.size("num_experts_per_tok")}
-    return {**_mistral(fields), **experts}
-
-
-def _qwen2(fields: Fields) -> ModelFields:
-    given = {**_decoder(fields), "qkv_bias": True, "out_bias": False, "ff_bias": False}
-    if not fields.flag("use_sliding_window", False):
-        return given
-    first = fields.size("max_window_layers", default=0, least=0)
-    return _windows(fields, given, max(given["layers"] - first, 0))
-
-
-def _qwen2_moe(fields: Fields) -> ModelFields:
-    fields.must_be("decoder_sparse_step", 1)
-    wide = fields.size("moe_intermediate_size")
-    shared = fields.size("shared_expert_intermediate_size")
-    if shared % wide:
-        given, wanted = f"{shared} with experts of {wide}", "a multiple of moe_intermediate_size"
-        raise OptionError(complaint(f"{fields.file}, shared_expert_intermediate_size", given, wanted))
-    return {
-        **_qwen2(fields),
-        "experts": fields.size("num_experts"),
-        "experts_active": fields.size("num_experts_per_tok"),
-        "expert_d_ff": wide,
-        "shared_experts": shared // wide,
-        "shared_gate": True,
-        "dense_layers": fields.list_length("mlp_only_layers"),
+def _falcon(fields: Fields, given: dict[str, Any]) -> dict[str, Any]:
+    """Falcon's key/value heads and norms depend on its generation; without ALiBi it rotates."""
+    new, shared = fields.flag("new_decoder_architecture", False), fields.flag("multi_query", True)
+    heads, parallel = given["heads"], fields.flag("parallel_attn", True)
+    found: dict[str, Any] = {
+        "kv_heads": fields.size("num_kv_heads", "n_head_kv", default=heads) if new else 1 if shared else heads,
+        "norms_per_layer": fields.size("num_ln_in_parallel_attn", default=2) if new else 1 if parallel else 2,
     }
-
-
-def _qwen3(fields: Fields, width: int | None = 128) -> ModelFields:
-    width = fields.optional_size("head_dim") or width
-    given = _rotated(fields, {**_decoder(fields), "head_width": width, "qk_norm": "head", "ff_bias": False})
-    if not fields.flag("use_sliding_window", False):
-        return given
-    first = fields.size("max_window_layers", default=0, least=0)
-    return _windows(fields, given, max(given["layers"] - first, 0))
-
-
-def _qwen3_moe(fields: Fields) -> ModelFields:
-    fields.must_be("decoder_sparse_step", 1)
-    return {
-        **_qwen3(fields, None),
-        "experts": fields.size("num_experts", "num_local_experts"),
-        "experts_active": fields.size("num_experts_per_tok"),
-        "expert_d_ff": fields.size("moe_intermediate_size"),
-        "dense_layers": fields.list_length("mlp_only_layers"),
-    }
-
-
-def _gemma(fields: Fields) -> ModelFields:
-    width = fields.size("head_dim", default=256)
-    return _rotated(fields, {**_decoder(fields, tied=True), "head_width": width, "ff_bias": False})
-
-
-def _gemma2(fields: Fields) -> ModelFields:
-    given = {**_gemma(fields), "norms_per_layer": 4}
-    return _windows(fields, given, (given["layers"] + 1) // 2)
-
-
-def _gemma3(fields: Fields) -> ModelFields:
-    """Configs omit values that equal these defaults."""
-    defaults = {
-        "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
-        "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208, "sliding_window": 4096,
-        "max_position_embeddings": 131072,
-    }  # fmt: skip
-    fields = Fields(
-        {**defaults, **{name: value for name, value in fields.config.items() if value is not None}}, fields.file
-    )
-    given = {**_gemma(fields), "norms_per_layer": 4, "qk_norm": "head"}
-    every = fields.size("sliding_window_pattern", "_sliding_window_pattern", default=6)
-    return _windows(fields, given, given["layers"] - given["layers"] // every)
-
-
-def _phi3(fields: Fields) -> ModelFields:
-    return _windows(fields, {**_decoder(fields), "qkv_bias": False, "out_bias": False, "ff_bias": False})
-
-
-def _olmo(fields: Fields) -> ModelFields:
-    return {**_decoder(fields), "norm": "none"}
-
-
-def _olmo2(fields: Fields) -> ModelFields:
-    return {**_decoder(fields), "qk_norm": "wide"}
-
-
-def _olmoe(fields: Fields) -> ModelFields:
-    experts = {"experts": fields.size("num_experts"), "experts_active": fields.size("num_experts_per_tok")}
-    return {**_olmo2(fields), **experts}
-
-
-def _starcoder2(fields: Fields) -> ModelFields:
-    biased = fields.flag("use_bias", True)
-    biases = {"qkv_bias": biased, "out_bias": biased, "ff_bias": biased}
-    return _windows(fields, {**_decoder(fields, tied=True), "gated": False, "norm": "layer", **biases})
-
-
-def _gpt_oss(fields: Fields) -> ModelFields:
-    given = _decoder(fields)
-    bias = fields.flag("attention_bias", True)
-    given |= {"qkv_bias": bias, "out_bias": bias, "ff_bias": True, "router_bias": True, "sinks": True}
-    given["experts"] = fields.size("num_local_experts", "num_experts")
-    given["experts_active"] = fields.size("num_experts_per_tok", "experts_per_token")
-    return _windows(fields, given, (given["layers"] + 1) // 2)
-
-
-def _deepseek(fields: Fields) -> ModelFields:
-    fields.must_be("moe_layer_freq", 1)
-    rope = fields.size("qk_rope_head_dim")
-    given = {
-        **_decoder(fields),
-        "head_width": fields.size("qk_nope_head_dim") + rope,
-        "value_width": fields.size("v_head_dim"),
-        "latent": Latent(fields.size("kv_lora_rank"), fields.optional_size("q_lora_rank"), rope),
-        "rotary": 0,  # counted by the latent lines
-        "ff_bias": False,
-        "experts": fields.size("n_routed_experts"),
-        "experts_active": fields.size("num_experts_per_tok"),
-        "expert_d_ff": fields.size("moe_intermediate_size"),
-        "shared_experts": fields.size("n_shared_experts", default=0, least=0),
-        "dense_layers": fields.size("first_k_dense_replace", default=0, least=0),
-    }
-    given["kv_heads"] = given["heads"]
-    return given
-
-
-def _biased(given: ModelFields) -> ModelFields:
-    """GPT-2 and its descendants: layer norms, biases everywhere, two feed-forward matrices."""
-    every = {"qkv_bias": True, "out_bias": True, "ff_bias": True}
-    return {"gated": False, "norm": "layer", **every, **given}
-
-
-def _gpt2(fields: Fields) -> ModelFields:
-    d = fields.size("n_embd")
-    positions = fields.size("n_positions", "n_ctx")
-    given = {"layers": fields.size("n_layer"), "d_model": d, "heads": fields.size("n_head")}
-    given |= {"d_ff": fields.size("n_inner", default=4 * d), "vocabulary": fields.size("vocab_size")}
-    given |= {"tied": fields.flag("tie_word_embeddings", True), "positions": positions, "context": positions}
-    return _biased(given)
-
-
-def _gptj(fields: Fields) -> ModelFields:
-    d, heads = fields.size("n_embd"), fields.size("n_head")
-    given = {"layers": fields.size("n_layer"), "d_model": d, "heads": heads, "norms_per_layer": 1, "head_bias": True}
-    given |= {"d_ff": fields.size("n_inner", default=4 * d), "vocabulary": fields.size("vocab_size")}
-    given |= {"tied": fields.flag("tie_word_embeddings", False), "context": fields.size("n_positions", default=0)}
-    given["rotary"] = fields.size("rotary_dim", default=d // heads)
-    return {**_biased(given), "qkv_bias": False, "out_bias": False}
-
-
-def _gpt_neox(fields: Fields) -> ModelFields:
-    biased = fields.flag("attention_bias", True)
-    given = {**_decoder(fields), "kv_heads": None, "qkv_bias": biased, "out_bias": biased, "ff_bias": True}
-    return _rotated(fields, _biased(given), 0.25)
-
-
-def _opt(fields: Fields) -> ModelFields:
-    d = fields.size("hidden_size")
-    fields.must_be("word_embed_proj_dim", d)
-    fields.must_be("do_layer_norm_before", True)
-    positions, biased = fields.size("max_position_embeddings"), fields.flag("enable_bias", True)
-    given: ModelFields = {
-        "layers": fields.size("num_hidden_layers"),
-        "d_model": d,
-        "heads": fields.size("num_attention_heads"),
-    }
-    given |= {"d_ff": fields.size("ffn_dim"), "vocabulary": fields.size("vocab_size")}
-    given |= {"tied": fields.flag("tie_word_embeddings", True), "positions": positions + 2, "context": positions}
-    given |= {"qkv_bias": biased, "out_bias": biased, "ff_bias": biased}
-    given["norm"] = "layer" if fields.flag("layer_norm_elementwise_affine", True) else "none"
-    given["final_norm"] = not fields.flag("_remove_final_layer_norm", False)
-    return _biased(given)
-
-
-def _bloom(fields: Fields) -> ModelFields:
-    given = {"layers": fields.size("n_layer", "num_hidden_layers"), "d_model": fields.size("hidden_size", "n_embed")}
-    given |= {"heads": fields.size("n_head", "num_attention_heads"), "vocabulary": fields.size("vocab_size")}
-    given |= {"tied": fields.flag("tie_word_embeddings", True), "embedding_norm": True}
-    return _biased(given)
-
-
-def _falcon(fields: Fields) -> ModelFields:
-    d, heads = fields.size("hidden_size"), fields.size("num_attention_heads", "n_head")
-    new = fields.flag("new_decoder_architecture", False)
-    shared = fields.flag("multi_query", True)
-    kv_heads = fields.size("num_kv_heads", "n_head_kv", default=heads) if new else 1 if shared else heads
-    parallel, biased = fields.flag("parallel_attn", True), fields.flag("bias", False)
-    norms = fields.size("num_ln_in_parallel_attn", default=2) if new else 1 if parallel else 2
-    given: ModelFields = {"layers": fields.size("num_hidden_layers", "n_layer"), "d_model": d, "heads": heads}
-    given |= {"kv_heads": kv_heads, "norms_per_layer": norms, "d_ff": fields.size("ffn_hidden_size", default=4 * d)}
-    given |= {"vocabulary": fields.size("vocab_size"), "tied": fields.flag("tie_word_embeddings", True)}
-    given |= {"qkv_bias": biased, "out_bias": biased, "ff_bias": biased}
-    given["context"] = fields.size("max_position_embeddings", default=2048)
-    given = _biased(given)
-    return given if fields.flag("alibi", False) else _rotated(fields, given)
-
-
-def _phi(fields: Fields) -> ModelFields:
-    fields.must_be("qk_layernorm", False)
-    given = {**_decoder(fields), "qkv_bias": True, "out_bias": True, "ff_bias": True}
-    given |= {"norms_per_layer": 1, "head_bias": True}
-    return _rotated(fields, _biased(given), 0.5)
-
-
-def _bert(fields: Fields) -> ModelFields:
-    positions = fields.size("max_position_embeddings")
-    given: ModelFields = {
-        "kind": "encoder",
-        "layers": fields.size("num_hidden_layers"),
-        "d_model": fields.size("hidden_size"),
-        "heads": fields.size("num_attention_heads"),
-        "d_ff": fields.size("intermediate_size"),
-        "vocabulary": fields.size("vocab_size"),
-        "positions": positions,
-        "context": positions,
-        "segments": fields.size("type_vocab_size", default=2),
-        "tied": True,
-        "embedding_norm": True,
-        "final_norm": False,
-        "pooler": True,
-    }
-    return _biased(given)
-
-
-def _roberta(fields: Fields) -> ModelFields:
-    """Two rows of the position table are for padding."""
-    given = _bert(fields)
-    return {**given, "context": max(given["positions"] - 2, 1)}
-
-
-def _distilbert(fields: Fields) -> ModelFields:
-    positions = fields.size("max_position_embeddings")
-    given: ModelFields = {"kind": "encoder", "layers": fields.size("n_layers"), "d_model": fields.size("dim")}
-    given |= {
-        "heads": fields.size("n_heads"),
-        "d_ff": fields.size("hidden_dim"),
-        "vocabulary": fields.size("vocab_size"),
-    }
-    given |= {"positions": positions, "context": positions, "tied": True, "embedding_norm": True, "final_norm": False}
-    return _biased(given)
-
-
-def _t5(fields: Fields) -> ModelFields:
-    encoder = fields.size("num_layers")
-    return {
-        "kind": "encoder-decoder",
-        "layers": fields.size("num_decoder_layers", default=encoder),
-        "encoder_layers": encoder,
-        "d_model": fields.size("d_model"),
-        "heads": fields.size("num_heads"),
-        "head_width": fields.size("d_kv"),
-        "d_ff": fields.size("d_ff"),
-        "gated": fields.word("feed_forward_proj", "relu").startswith("gated"),
-        "vocabulary": fields.size("vocab_size"),
-        "tied": fields.flag("tie_word_embeddings", True),
-        "relative_buckets": fields.size("relative_attention_num_buckets", default=32),
-        "context": fields.size("n_positions", default=0),
-    }
-
-
-FAMILIES: dict[str, Callable[[Fields], ModelFields]] = {
-    "bert": _bert, "bloom": _bloom, "deepseek_v2": _deepseek, "deepseek_v3": _deepseek, "distilbert": _distilbert,
-    "falcon": _falcon, "gemma": _gemma, "gemma2": _gemma2, "gemma3_text": _gemma3, "gpt2": _gpt2, "gpt_neox": _gpt_neox,
-    "gpt_oss": _gpt_oss, "gptj": _gptj, "granite": _llama, "llama": _llama, "mistral": _mistral, "mixtral": _mixtral,
-    "olmo": _olmo, "olmo2": _olmo2, "olmoe": _olmoe, "opt": _opt, "phi": _phi, "phi3": _phi3, "qwen2": _qwen2,
-    "qwen2_moe": _qwen2_moe, "qwen3": _qwen3, "qwen3_moe": _qwen3_moe, "roberta": _roberta, "smollm3": _smollm3,
-    "starcoder2": _starcoder2, "t5": _t5, "xlm-roberta": _roberta,
-}  # fmt: skip
+    if not fields.flag("alibi", False):
+        share = fields.share("partial_rotary_factor", "rotary_pct", default=1.0)
+        found["rotary"] = int(share * _head_width(given))
+    return found
