@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +53,10 @@ MAX_MODEL_HEADER = 100_000_000  # bytes; safetensors itself refuses longer heade
 def save(cache: KVCache, path: str | os.PathLike[str]) -> None:
     target = check_path(path)
     with cache.lock:
-        tensors, metadata = _cache_tensors(cache), _cache_metadata(cache)
-    write_safetensors(target, tensors, metadata)
+        tensors = _cache_tensors(cache)
+        limits = {name: str(limit or "") for name, limit in (("capacity", cache.capacity), ("window", cache.window))}
+    about = {"format": _FORMAT, "version": _VERSION, "dtype": cache.format.name}
+    write_safetensors(target, tensors, about | limits)
 
 
 def write_safetensors(target: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
@@ -82,21 +85,65 @@ def write_safetensors(target: Path, tensors: dict[str, Tensor], metadata: dict[s
     sync_to_disk(target.parent)
 
 
-def load(kind: type[KVCache], path: str | os.PathLike[str]) -> KVCache:
-    """Load a cache; raise OptionError if the file is damaged or not a cache, OSError if it cannot be read."""
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str], kind: str, version: str) -> Iterator[tuple[Path, Any, dict[str, str]]]:
+    """A file of this kind: its path, the open file and its metadata; OptionError for any other file."""
     from safetensors import SafetensorError, safe_open
 
     source = check_path(path)
     check_header(source)
     try:
         with safe_open(source, framework="pt", device="cpu") as file:
-            about = _Description(source, file.metadata() or {})
-            about.check(file)
-            # Cloned, since the file may change later.
-            tensors = {name: file.get_tensor(name).clone() for name in about.shapes}
+            about = file.metadata() or {}
+            if about.get("format") != kind:
+                raise damaged_file(source, f"format {about.get('format')!r}, not {kind!r}")
+            if about.get("version") != version:
+                raise damaged_file(source, f"version {about.get('version')!r}; this qkv reads {version!r}")
+            yield source, file, about
     except (SafetensorError, RuntimeError) as error:  # torch raises RuntimeError for impossible sizes
         raise damaged_file(source, str(error)) from error
-    return _build_cache(kind, about, tensors)
+
+
+def _read_tensors(source: Path, file: Any, expected: dict[str, tuple[tuple[int, ...], str]]) -> dict[str, Tensor]:
+    """Copies of the tensors, since the file may change later. expected: shapes, -1 for any size, and dtypes; they are
+    all checked before a tensor is read."""
+    if set(file.keys()) != set(expected):
+        raise damaged_file(source, f"tensors {sorted(file.keys())}, not {sorted(expected)}")
+    for name, (shape, dtype) in expected.items():
+        part = file.get_slice(name)
+        found = tuple(part.get_shape())
+        fits = len(found) == len(shape) and all(n in (-1, m) for m, n in zip(found, shape, strict=True))
+        if not fits or part.get_dtype() != dtype:
+            raise damaged_file(source, f"{name} of {part.get_dtype()} and shape {found}")
+    return {name: file.get_tensor(name).clone() for name in expected}
+
+
+def _number(source: Path, about: dict[str, str], name: str) -> int:
+    text = about.get(name, "")
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise damaged_file(source, f"{name} {text!r}")
+    return int(text)
+
+
+def load(kind: type[KVCache], path: str | os.PathLike[str]) -> KVCache:
+    """Load a cache; raise OptionError if the file is damaged or not a cache."""
+    with _opened(path, _FORMAT, _VERSION) as (source, file, about):
+        found = [each for each in FORMATS.values() if each.name == about.get("dtype")]
+        if not found:
+            raise damaged_file(source, f"dtype {about.get('dtype')!r}")
+        storage = found[0]
+        capacity, window = (None if about.get(n) == "" else _number(source, about, n) for n in ("capacity", "window"))
+        if 0 in (capacity, window):
+            raise damaged_file(source, f"capacity {capacity} and window {window}")
+        key = tuple(file.get_slice("key").get_shape()) if "key" in file.keys() else ()  # noqa: SIM118
+        if len(key) != 4 or min(key[0], key[1], key[3]) < 1:
+            raise damaged_file(source, f"key of shape {key}")
+        numbers, per_row = _SAFETENSORS_DTYPES[storage.dtype], (key[:1], "I64")
+        expected = {"key": (key, numbers), "value": ((*key[:3], -1), numbers), "lengths": per_row, "starts": per_row}
+        if storage.has_scales:
+            expected |= {"key_scale": (key[:3], "F32"), "value_scale": (key[:3], "F32")}
+        tensors = _read_tensors(source, file, expected)
+    return _build_cache(kind, source, storage, capacity, window, tensors)
 
 
 def _cache_tensors(cache: KVCache) -> dict[str, Tensor]:
@@ -116,96 +163,31 @@ def _cache_tensors(cache: KVCache) -> dict[str, Tensor]:
     return tensors | {"lengths": cache.lengths, "starts": starts}
 
 
-def _cache_metadata(cache: KVCache) -> dict[str, str]:
-    limits = {name: "" if limit is None else str(limit) for name, limit in _limits(cache)}
-    return {"format": _FORMAT, "version": _VERSION, "dtype": cache.format.name} | limits
-
-
-def _limits(cache: KVCache) -> tuple[tuple[str, int | None], ...]:
-    return ("capacity", cache.capacity), ("window", cache.window)
-
-
-class _Description:
-    """Metadata and tensor shapes of a file."""
-
-    def __init__(self, path: Path, metadata: dict[str, str]) -> None:
-        self.path = path
-        if metadata.get("format") != _FORMAT:
-            raise damaged_file(path, f"format {metadata.get('format')!r}, not {_FORMAT!r}")
-        if metadata.get("version") != _VERSION:
-            raise damaged_file(path, f"version {metadata.get('version')!r}; this qkv reads {_VERSION!r}")
-        found = [each for each in FORMATS.values() if each.name == metadata.get("dtype")]
-        if not found:
-            raise damaged_file(path, f"dtype {metadata.get('dtype')!r}")
-        self.format: StorageFormat = found[0]
-        self.capacity, self.window = (self._limit(name, metadata.get(name)) for name in ("capacity", "window"))
-        self.shapes: dict[str, tuple[int, ...]] = {}
-
-    def _limit(self, name: str, text: str | None) -> int | None:
-        if text == "":
-            return None
-        if text is None or not text.isascii() or not text.isdigit() or len(text) > 18 or int(text) < 1:
-            raise damaged_file(self.path, f"{name} {text!r}")
-        return int(text)
-
-    def check(self, file: Any) -> None:
-        """Check names, dtypes and shapes before any tensor is read."""
-        dtype = self.format.dtype
-        expected = {"key": dtype, "value": dtype, "lengths": torch.int64, "starts": torch.int64}
-        if self.format.has_scales:
-            expected |= {"key_scale": torch.float32, "value_scale": torch.float32}
-        names = set(file.keys())
-        if names != set(expected):
-            raise damaged_file(self.path, f"tensors {sorted(names)}, not {sorted(expected)}")
-        for name, dtype in expected.items():
-            part = file.get_slice(name)
-            if part.get_dtype() != _SAFETENSORS_DTYPES[dtype]:
-                raise damaged_file(self.path, f"{name} of {part.get_dtype()}, not {_SAFETENSORS_DTYPES[dtype]}")
-            self.shapes[name] = tuple(part.get_shape())
-        key = self.shapes["key"]
-        if len(key) != 4 or min(key[0], key[1], key[3]) < 1:
-            raise damaged_file(self.path, f"key of shape {key}")
-        value = self.shapes["value"]
-        if len(value) != 4 or value[:3] != key[:3] or value[3] < 1:
-            raise damaged_file(self.path, f"value of shape {value} and key of shape {key}")
-        for name, shape in self.shapes.items():
-            if (name.endswith("scale") and shape != key[:3]) or (name in ("lengths", "starts") and shape != key[:1]):
-                raise damaged_file(self.path, f"{name} of shape {shape} and key of shape {key}")
-
-
-def _build_cache(kind: type[KVCache], about: _Description, tensors: dict[str, Tensor]) -> KVCache:
+def _build_cache(
+    kind: type[KVCache],
+    source: Path,
+    storage: StorageFormat,
+    capacity: int | None,
+    window: int | None,
+    tensors: dict[str, Tensor],
+) -> KVCache:
     lengths, starts = tensors["lengths"].numpy(), tensors["starts"].numpy()
     (batch, heads, span, width), value_width = tensors["key"].shape, tensors["value"].shape[3]
     counts = lengths - starts
     # With a window, at least the keys that the next query attends to are stored; without one, all.
-    latest = np.zeros_like(lengths) if about.window is None else np.maximum(lengths - about.window, 0)
-    valid = (
-        (
-            (starts >= 0) & (starts <= lengths) & (lengths <= _MAX_LENGTH) & (starts % PAGE == 0) & (starts <= latest)
-        ).all()
-        and int(counts.max()) == span
-        and (about.capacity is None or int(lengths.max()) <= about.capacity)
-    )
-    if not valid:
-        raise damaged_file(about.path, "invalid lengths or starts")
-    for name in ("key", "value") if about.format.has_scales else ():
-        if not about.format.is_valid(tensors[name], tensors[f"{name}_scale"]):
-            raise damaged_file(about.path, f"{name} with values that quantization cannot produce")
+    latest = np.zeros_like(lengths) if window is None else np.maximum(lengths - window, 0)
+    in_order = (starts >= 0) & (starts <= lengths) & (lengths <= _MAX_LENGTH)
+    valid = (in_order & (starts % PAGE == 0) & (starts <= latest)).all() and int(counts.max()) == span
+    if not valid or (capacity is not None and int(lengths.max()) > capacity):
+        raise damaged_file(source, "invalid lengths or starts")
+    for name in ("key", "value") if storage.has_scales else ():
+        if not storage.is_valid(tensors[name], tensors[f"{name}_scale"]):
+            raise damaged_file(source, f"{name} with values that quantization cannot produce")
     try:
-        cache = kind(batch, heads, width, value_width=value_width, window=about.window, dtype=about.format.dtype)
+        cache = kind(batch, heads, width, value_width=value_width, window=window, dtype=storage.dtype)
     except QkvError as error:
-        raise damaged_file(about.path, str(error)) from error
-    # The limit applies, but pages are allocated as needed: the file's metadata alone must not allocate memory.
-    cache._capacity = about.capacity
-    cache._lengths[:] = starts
-    cache._table.first[:] = cache._table.stop[:] = starts // PAGE
-    cache.reserve(0, counts)
-    for row in range(batch):
-        new = slice(0, int(counts[row]))
-        parts = [tensors.get(name) for name in StoredTokens._fields]
-        stored = StoredTokens(*(None if part is None else part[row, :, new] for part in parts))  # pyright: ignore[reportArgumentType]
-        cache._write_row(row, int(starts[row]), stored)
-    cache._set_rows(lengths, cache._table)
+        raise damaged_file(source, str(error)) from error
+    cache.fill(starts, lengths, capacity, StoredTokens(**{n: tensors[n] for n in StoredTokens._fields if n in tensors}))
     return cache
 
 
@@ -299,49 +281,24 @@ def save_state(state: LinearState, path: str | os.PathLike[str]) -> None:
 
 def load_state(kind: type[LinearState], path: str | os.PathLike[str], similarity: AnySimilarity) -> LinearState:
     """Load a state; raise OptionError if the file is damaged, not a state, or of another similarity."""
-    from safetensors import SafetensorError, safe_open
-
-    source = check_path(path)
-    check_header(source)
-    try:
-        with safe_open(source, framework="pt", device="cpu") as file:
-            about = file.metadata() or {}
-            if about.get("format") != _STATE_FORMAT or about.get("version") != _STATE_VERSION:
-                raise damaged_file(source, f"format {about.get('format')!r}, version {about.get('version')!r}")
-            if about.get("similarity") != repr(similarity):
-                saved = printable(str(about.get("similarity")))
-                raise OptionError(complaint("similarity", repr(similarity), f"{saved}, as saved"))
-            sizes = [_read_size(source, about, name) for name in ("batch", "heads", "width", "value_width")]
-            # A state allocates memory per row: check that the file has as many rows.
-            if "lengths" not in file.keys() or tuple(file.get_slice("lengths").get_shape()) != (sizes[0],):  # noqa: SIM118
-                raise damaged_file(source, f"batch {sizes[0]} and another number of lengths")
-            try:
-                state = kind(similarity, *sizes[:3], value_width=sizes[3])
-            except QkvError as error:
-                raise damaged_file(source, str(error)) from error
-            dtype = about.get("dtype")
-            if dtype not in ("", "float32", "float16", "bfloat16", "float64"):
-                raise damaged_file(source, f"dtype {dtype!r}")
-            token_dtype = getattr(torch, dtype) if dtype else None
-            expected = _expected_tensors(state, set(file.keys()), token_dtype)
-            for name, (shape, file_dtype) in expected.items():
-                part = file.get_slice(name)
-                found = tuple(part.get_shape())
-                if not _shape_matches(found, shape) or part.get_dtype() != file_dtype:
-                    raise damaged_file(source, f"{name} of {part.get_dtype()} and shape {found}")
-            if set(expected) != set(file.keys()):
-                raise damaged_file(source, f"tensors {sorted(file.keys())}")
-            tensors = {name: file.get_tensor(name).clone() for name in expected}
-    except (SafetensorError, RuntimeError) as error:
-        raise damaged_file(source, str(error)) from error
+    with _opened(path, _STATE_FORMAT, _STATE_VERSION) as (source, file, about):
+        if about.get("similarity") != repr(similarity):
+            saved = printable(str(about.get("similarity")))
+            raise OptionError(complaint("similarity", repr(similarity), f"{saved}, as saved"))
+        sizes = [_number(source, about, name) for name in ("batch", "heads", "width", "value_width")]
+        # A state allocates memory per row: check that the file has as many rows.
+        if "lengths" not in file.keys() or tuple(file.get_slice("lengths").get_shape()) != (sizes[0],):  # noqa: SIM118
+            raise damaged_file(source, f"batch {sizes[0]} and another number of lengths")
+        try:
+            state = kind(similarity, *sizes[:3], value_width=sizes[3])
+        except QkvError as error:
+            raise damaged_file(source, str(error)) from error
+        dtype = about.get("dtype")
+        if dtype not in ("", "float32", "float16", "bfloat16", "float64"):
+            raise damaged_file(source, f"dtype {dtype!r}")
+        token_dtype = getattr(torch, dtype) if dtype else None
+        tensors = _read_tensors(source, file, _expected_tensors(state, set(file.keys()), token_dtype))
     return _build_state(state, source, tensors, token_dtype)
-
-
-def _read_size(source: Path, about: dict[str, str], name: str) -> int:
-    text = about.get(name, "")
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise damaged_file(source, f"{name} {text!r}")
-    return int(text)
 
 
 def _expected_tensors(
@@ -358,10 +315,6 @@ def _expected_tensors(
         expected["value"] = (batch, heads, -1, state.value_width), _SAFETENSORS_DTYPES[token_dtype]
         expected["keep"] = (batch, -1), "BOOL"
     return expected
-
-
-def _shape_matches(found: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    return len(found) == len(shape) and all(n in (-1, m) for m, n in zip(found, shape, strict=True))
 
 
 def _build_state(

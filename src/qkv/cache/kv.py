@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -64,7 +65,7 @@ class CacheView(NamedTuple):
         """Tokens start to stop − 1 of a row in the storage format; start is the first position of a page."""
         addresses = self.table.row_pages(row, start // PAGE)[: -(-(stop - start) // PAGE)]
         stored = read_pages(self.layout, self.pool.gather(addresses.tolist()))
-        return StoredTokens(*(None if tensor is None else tensor[:, : stop - start] for tensor in stored))  # pyright: ignore[reportArgumentType]
+        return stored.map(lambda tensor: tensor[:, : stop - start])
 
     def read(self, rows: slice, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Keys and values (rows, heads, tokens, …) of the tokens start to stop − 1."""
@@ -552,8 +553,7 @@ class KVCache:
             part = slice(done, min(count, done + PAGE - slot))
             if part.start == part.stop:
                 return
-            parts = StoredTokens(*(None if tensor is None else tensor[:, part] for tensor in stored))  # pyright: ignore[reportArgumentType]
-            write_page(self._layout, self._pool.page(page), slot, parts)
+            write_page(self._layout, self._pool.page(page), slot, stored.map(itemgetter((slice(None), part))))
             done = part.stop
 
     def commit(self, key: Tensor, counts: np.ndarray | None) -> None:
@@ -609,6 +609,19 @@ class KVCache:
     def view(self) -> CacheView:
         """What the cache stores now, written tokens included; valid while the lock is held."""
         return CacheView(self._layout, self._pool, self._table, self._window)
+
+    def fill(self, starts: np.ndarray, lengths: np.ndarray, capacity: int | None, stored: StoredTokens) -> None:
+        """Store the tokens of a file, (batch, heads, span, …), in a new cache: those of row b from starts[b] on.
+
+        The capacity applies, but pages are allocated as needed: the metadata of a file must not allocate memory.
+        """
+        self._capacity = capacity
+        self._lengths[:] = starts
+        self._table.first[:] = self._table.stop[:] = starts // PAGE
+        self.reserve(0, lengths - starts)
+        for row, count in enumerate((lengths - starts).tolist()):
+            self._write_row(row, int(starts[row]), stored.map(itemgetter((row, slice(None), slice(0, count)))))
+        self._set_rows(lengths, self._table)
 
     def stored_row(self, row: int) -> tuple[int, StoredTokens]:
         """The first stored position of a row, and its tokens from there on, in the storage format."""

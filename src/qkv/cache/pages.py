@@ -20,7 +20,7 @@ import threading
 import weakref
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -43,8 +43,13 @@ class StoredTokens(NamedTuple):
 
     key: Tensor
     value: Tensor
-    key_scale: Tensor | None
-    value_scale: Tensor | None
+    key_scale: Tensor | None = None
+    value_scale: Tensor | None = None
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> StoredTokens:
+        """The same change to each tensor."""
+        scales = (None if scale is None else change(scale) for scale in self[2:])
+        return StoredTokens(change(self.key), change(self.value), *scales)
 
 
 class PageLayout(NamedTuple):
@@ -106,11 +111,9 @@ def write_page(layout: PageLayout, page: Tensor, slot: int, stored: StoredTokens
     values[:, to, : layout.value_width] = stored.value
     values[:, to, layout.value_width :] = 0
     checked = stored.value
-    if scales is not None:
-        assert stored.key_scale is not None
-        assert stored.value_scale is not None
-        scales[:, 0, to], scales[:, 1, to] = stored.key_scale, stored.value_scale
-        checked = stored.value_scale
+    if stored.key_scale is not None and stored.value_scale is not None:
+        assert scales is not None
+        scales[:, 0, to], scales[:, 1, to], checked = stored.key_scale, stored.value_scale, stored.value_scale
     if slot == 0:
         slabs[:, 0] = 0
     slabs[:, 0] |= (~torch.isfinite(checked)).flatten(1).any(1).to(torch.uint8)
@@ -126,9 +129,7 @@ def read_pages(layout: PageLayout, pages: Tensor) -> StoredTokens:
 
     key = in_order(keys.transpose(1, 2).flatten(2))[..., : layout.width]
     value = in_order(values)[..., : layout.value_width]
-    if scales is None:
-        return StoredTokens(key, value, None, None)
-    return StoredTokens(key, value, in_order(scales[:, 0]), in_order(scales[:, 1]))
+    return StoredTokens(key, value, *(() if scales is None else (in_order(scales[:, 0]), in_order(scales[:, 1]))))
 
 
 def _slab_views(layout: PageLayout, slabs: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -106,11 +106,8 @@ class LinearState:
         value_width: int | None = None,
     ) -> None:
         self._similarity = _check_similarity(similarity)
-        batch, self._heads, self._width = (
-            check_size("batch", batch),
-            check_size("heads", heads),
-            check_size("width", width),
-        )
+        batch, self._heads = check_size("batch", batch), check_size("heads", heads)
+        self._width = check_size("width", width)
         self._value_width = self._width if value_width is None else check_size("value_width", value_width)
         self._maps: FeatureMaps = feature_maps(self._similarity, self._width)
         if self._maps.features > MAX_FEATURES:
@@ -238,10 +235,8 @@ class LinearState:
         """Replace the rows by rows[index], as in beam search; rows may be repeated or dropped, and batch may change."""
         with self.lock:
             rows = check_rows(index, self.batch)
-            self._contents, self._snapshots = (
-                _take_rows(self._contents, rows),
-                [_take_rows(s, rows) for s in self._snapshots],
-            )
+            snapshots = [_take_rows(snapshot, rows) for snapshot in self._snapshots]
+            self._contents, self._snapshots = _take_rows(self._contents, rows), snapshots
 
     def fork(self) -> LinearState:
         """Return an independent state with the same tokens; the two share memory until one changes."""
@@ -401,36 +396,6 @@ def _take_rows(contents: StateSnapshot, rows: np.ndarray) -> StateSnapshot:
 _MAX_FEATURE_ELEMENTS = 1 << 19
 
 
-class Sums(Protocol):
-    """Computes with sums Σ φ(k) (v, 1)ᵀ, in a tensor whose layout only the class knows; None is the empty sum."""
-
-    def head_bytes(self) -> int: ...
-
-    def add(self, sums: Tensor | None, key: Tensor, value: Tensor, keep: Tensor | None) -> Tensor:
-        """The sums with these tokens added, in a new tensor."""
-        ...
-
-    def attend(
-        self, sums: Tensor | None, query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None, offset: int
-    ) -> Tensor:
-        """V' over the sums and the keys j ≤ i + offset."""
-        ...
-
-    def attend_and_add(
-        self, sums: Tensor | None, query: Tensor | None, key: Tensor, value: Tensor, keep: Tensor | None
-    ) -> tuple[Tensor | None, Tensor]:
-        """V' over the sums and the keys j ≤ i, and the sums with all tokens added."""
-        ...
-
-    def unpack(self, sums: Tensor) -> Tensor:
-        """Convert to (batch, heads, features, value_width + 1)."""
-        ...
-
-    def pack(self, plain: Tensor) -> Tensor:
-        """The inverse of `unpack`."""
-        ...
-
-
 def make_sums(dtype: torch.dtype, device: torch.device, maps: FeatureMaps, value_width: int) -> Sums:
     if device.type == "cpu" and dtype is not torch.float64 and not ops.reasons():
         return NativeSums(maps, value_width)
@@ -438,6 +403,13 @@ def make_sums(dtype: torch.dtype, device: torch.device, maps: FeatureMaps, value
 
 
 class NativeSums:
+    """Computes with sums Σ φ(k) (v, 1)ᵀ, in a tensor whose layout only the class knows; None is the empty sum.
+
+    `add` returns the sums with tokens added, in a new tensor. `attend` computes V' over the sums and the keys
+    j ≤ i + offset, and `attend_and_add` over the sums and the keys j ≤ i, before it adds them. `unpack` converts to
+    (batch, heads, features, value_width + 1), `pack` back.
+    """
+
     def __init__(self, maps: FeatureMaps, value_width: int) -> None:
         self._maps, self._value_width = maps, value_width
         # A map that the native library does not have is applied in Python first.
@@ -453,11 +425,9 @@ class NativeSums:
     def attend(
         self, sums: Tensor | None, query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None, offset: int
     ) -> Tensor:
-        q, k, v = self._prepare(query, key, value, keep)
-        out = linear_attention(
-            q, k, v, self._rule,
-            keep=keep, offset=offset, normalize=self._maps.normalize, state=sums, direct=True,
-        )  # fmt: skip
+        options = {"keep": keep, "normalize": self._maps.normalize, "state": sums}
+        tensors = self._prepare(query, key, value, keep)
+        out = linear_attention(*tensors, self._rule, offset=offset, direct=True, **options)
         assert out is not None
         return out.to(query.dtype)
 
@@ -474,12 +444,10 @@ class NativeSums:
             part = slice(start, start + block)
             kept = None if keep is None else keep[:, part]
             queries = None if query is None else query[:, :, part]
-            q, k, v = self._prepare(queries, key[:, :, part], value[:, :, part], kept)
-            outs.append(
-                linear_attention(q, k, v, self._rule, keep=kept, offset=0, normalize=self._maps.normalize, state=sums)
-            )
-        out = None if query is None else torch.cat([o for o in outs if o is not None], dim=2).to(query.dtype)
-        return out, sums
+            tensors = self._prepare(queries, key[:, :, part], value[:, :, part], kept)
+            options = {"keep": kept, "normalize": self._maps.normalize, "state": sums}
+            outs.append(linear_attention(*tensors, self._rule, offset=0, **options))
+        return None if query is None else torch.cat(outs, dim=2).to(query.dtype), sums
 
     def unpack(self, sums: Tensor) -> Tensor:
         values, normalizer = self._parts(sums)
@@ -509,6 +477,8 @@ class NativeSums:
 
 
 class TorchSums:
+    """The same with torch, in tensors (batch, heads, features, value_width + 1)."""
+
     def __init__(self, maps: FeatureMaps, value_width: int, dtype: torch.dtype) -> None:
         self._maps, self._value_width, self._dtype = maps, value_width, dtype
 
@@ -572,3 +542,6 @@ class TorchSums:
             return self._maps.key(key), values
         features = self._maps.key(key.masked_fill(hidden, 0.0))
         return features.masked_fill(hidden, 0.0), values.masked_fill(hidden, 0.0)
+
+
+Sums = NativeSums | TorchSums
