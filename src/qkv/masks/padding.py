@@ -149,6 +149,10 @@ def _rows(marks: Any) -> Any:
 
 def _read_lengths(given: Any) -> Any:
     """A tuple of integers, or an integer tensor of one dimension."""
+    if isinstance(given, list | tuple) and given and all(type(length) is int for length in given):
+        # Without numpy, whose arrays torch.compile does not trace (tests/backends/test_run.py).
+        _check_range(tuple(given), None)
+        return tuple(given)
     hint = "booleans (batch, len_k) go to keep= or drop="
     values = as_integers(_argument("lengths"), given, "(batch,)", f"lengths count keys; {hint}")
     values = values.reshape(1) if values.ndim == 0 else values
