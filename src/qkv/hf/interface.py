@@ -18,9 +18,10 @@ from transformers.utils.generic import TransformersKwargs
 from ..errors import BackendRefused
 from ..functional import attention
 from ..masks import Causal, Mask, Window
+from ..masks.joined import join_masks
 from ..similarity import Softmax
 from .layers import LayerCall, PagedStates, layer_refused, match_dtype
-from .masks import ADDITIVE_MASK_CONFIGS, LazyMask, join_masks, make_mask, read_mask_tensor
+from .masks import ADDITIVE_MASK_CONFIGS, LazyMask, make_mask, read_mask_tensor
 
 _LAYER_CALLS: Counter[tuple[str, int | None]] = Counter()
 
@@ -133,7 +134,7 @@ def _read_mask(
             return None, None
         # Without a mask, keys after the queries are unused slots of a static cache.
         windows = [] if window is None else [Window(left=window - 1, offset=0)]
-        return join_masks([Causal(offset=0), *windows]), None
+        return join_masks(Causal(offset=0), *windows), None
     return read_mask_tensor(query, given, key.shape[2])
 
 

@@ -23,8 +23,9 @@ from ..errors import BackendRefused, MaskError, OptionError, ShapeError, complai
 from ..functional import attention
 from ..inputs import check_size
 from ..masks import Dense, Mask, Padding, Window
+from ..masks.joined import join_masks
 from ..similarity import Softmax
-from .masks import LazyMask, join_masks, read_mask_tensor
+from .masks import LazyMask, read_mask_tensor
 
 
 class PagedStates:
@@ -392,7 +393,7 @@ def _attend_bidirectional(call: LayerCall, call_masks: CallMasks, real: Tensor |
     if real is not None:
         masks.append(Padding(keep=real))
     return attention(
-        call.query, call.key, call.value, similarity=call.similarity, mask=join_masks(masks), bias=call_masks.bias
+        call.query, call.key, call.value, similarity=call.similarity, mask=join_masks(*masks), bias=call_masks.bias
     )  # fmt: skip
 
 
@@ -422,7 +423,7 @@ def _decode_call(
     if stores_padding:
         assert real is not None
         masks.append(Padding(keep=_stored_columns(real[:, None, None], stored_all)[:, 0, 0]))
-    mask = join_masks(masks)
+    mask = join_masks(*masks)
     if stored is None:
         return decode(
             call.query, call.key, call.value, cache, similarity=call.similarity, mask=mask, bias=bias

@@ -19,6 +19,7 @@ from transformers.utils.import_utils import is_tracing
 
 from ..errors import DtypeError, MaskError, OptionTypeError, ShapeError, complaint
 from ..masks import Causal, Dense, Extent, Mask, Padding, Segments, Window
+from ..masks.joined import join_masks
 
 _MASKING_MODULE = masking_utils.__name__
 # Configurations of models that support eager attention only: they compute with masks that are added to the scores.
@@ -88,7 +89,7 @@ class LazyMask(Tensor):
             parts += [Window(left, right, offset=sizes.offset) for left, right in rules.windows]
             if self.keep is not None:
                 parts.append(Padding(keep=self.keep[:, sizes.keys_from : sizes.keys_from + sizes.keys]))
-            self._mask, self._computed = join_masks([*parts, *rules.others]), True
+            self._mask, self._computed = join_masks(*parts, *rules.others), True
         return self._mask
 
     def extends(self, past: Tensor, length: int) -> bool:
@@ -108,11 +109,6 @@ class LazyMask(Tensor):
             return torch.ones(shape, dtype=torch.bool, device=self.device)
         extent = Extent(*shape)
         return mask.tile(extent, (0, sizes.queries), (0, sizes.keys), self.device).expand(shape)
-
-
-def join_masks(masks: list[Mask]) -> Mask | None:
-    """The masks joined by &; None for no masks."""
-    return reduce(and_, masks) if masks else None
 
 
 def make_mask(

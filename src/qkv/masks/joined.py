@@ -157,6 +157,16 @@ class Or(Joined):
         return self.masks[0]._band(extent) if len(self.masks) == 1 else None
 
 
+def join_masks(*masks: Mask | None) -> Mask | None:
+    """All masks that are not None, joined by &; None if there are none.
+
+    >>> join_masks(None, Causal(), Padding(lengths=[3]))
+    Causal() & Padding(lengths=[3])
+    """
+    given = [mask for mask in masks if as_mask(mask) is not None]
+    return reduce(and_, given) if given else None
+
+
 def encoder(lengths: Any = None, *, keep: Any = None, drop: Any = None) -> Mask | None:
     """Self-attention of an encoder: every query attends to every key that is not padding.
 

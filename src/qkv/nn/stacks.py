@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from functools import reduce
 from itertools import pairwise
-from operator import and_
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +13,8 @@ from torch import Tensor, nn
 from ..cache import KVCache, LinearState
 from ..errors import DtypeError, MaskError, OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import check_size, in_transform
-from ..masks import Causal, Mask, Padding, Segments, as_mask
+from ..masks import Causal, Mask, Padding, Segments
+from ..masks.joined import join_masks
 from ..masks.segments import boundaries
 from ..shapes import Bool, Float, Int
 from .attention import KeyValue
@@ -173,12 +172,6 @@ class Stack(ConfiguredModule):
     def max_length(self) -> int | None:
         """The number of positions, or None if it is unlimited."""
         return self.positions.length if isinstance(self.positions, Learned) else None
-
-
-def join_masks(*masks: Mask | None) -> Mask | None:
-    """All masks that are not None, joined by &."""
-    given = [mask for mask in masks if as_mask(mask) is not None]
-    return reduce(and_, given) if given else None
 
 
 def run_layers(
