@@ -22,6 +22,7 @@ from .pages import (
     PagePool,
     PageTable,
     StoredTokens,
+    TokenStore,
     address_of,
     allocate,
     from_storage,
@@ -110,7 +111,7 @@ class CacheView(NamedTuple):
         }
 
 
-class KVCache:
+class KVCache(TokenStore):
     """Keys and values of earlier tokens for `qkv.decode`: append-only, in pages of 64 tokens.
 
     Growing, `fork`, `reorder`, `crop` and the window only change a table of pages. Stored tokens are not copied, except
@@ -173,22 +174,6 @@ class KVCache:
             self._preallocate()
 
     @property
-    def batch(self) -> int:
-        return len(self._lengths)
-
-    @property
-    def heads(self) -> int:
-        return self._layout.heads
-
-    @property
-    def width(self) -> int:
-        return self._layout.width
-
-    @property
-    def value_width(self) -> int:
-        return self._layout.value_width
-
-    @property
     def capacity(self) -> int | None:
         return self._capacity
 
@@ -207,16 +192,6 @@ class KVCache:
         return self._layout.format
 
     @property
-    def length(self) -> int:
-        """Tokens of the longest row, including those that have left the window."""
-        return int(self._lengths.max())
-
-    @property
-    def lengths(self) -> Tensor:
-        """Tokens of each row, int64 (batch,), including those that have left the window; a copy."""
-        return torch.from_numpy(self._lengths.copy())
-
-    @property
     def nbytes(self) -> int:
         """Bytes of the pages that this cache uses, shared pages included, and of preallocated pages."""
         with self.lock:
@@ -233,12 +208,10 @@ class KVCache:
         return self._lengths
 
     def __repr__(self) -> str:
-        widths = f"{self.width}" if self.width == self.value_width else f"{self.width}/{self.value_width}"
         limits = "".join(
             f", {name}={limit}" for name, limit in (("capacity", self.capacity), ("window", self.window)) if limit
         )
-        sizes = f"{self.batch} x {self.heads} heads x {self.length} tokens, width {widths}"
-        return f"KVCache({sizes}, {self.format.name}{limits})"
+        return f"KVCache({self.sizes_text}, {self.format.name}{limits})"
 
     def append(
         self,
@@ -383,22 +356,13 @@ class KVCache:
 
         return load(cls, path)
 
-    def __copy__(self) -> KVCache:
-        return self.fork()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> KVCache:
-        return self.fork()
-
-    def __reduce__(self) -> Any:
-        hint = "cache.save(path) and KVCache.load(path) write and read safetensors"
-        raise OptionTypeError(complaint("KVCache", "pickled", "a cache that is saved", hint))
-
     # An append is `reserve`, `write`, `commit`; `view` reads tokens in between. `_lengths` alone defines which tokens
     # are stored and is written last, in one operation, so an interrupted append has no effect. Callers of the methods
     # below hold `lock` and have checked their arguments.
 
     def _setup(self, layout: PageLayout, pool: PagePool, batch: int, capacity: int | None, window: int | None) -> None:
         self._layout, self._pool, self._capacity, self._window = layout, pool, capacity, window
+        self._sizes = layout.heads, layout.width, layout.value_width
         self._preallocated: list[int] = []  # unused pages of those that capacity allocated
         self._preallocated_count = 0
         self._number = register_cache(self)

@@ -22,7 +22,7 @@ from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from torch import Tensor
 
 from ..cost.price import readable_bytes
 from ..cost.sizes import PAGE
+from ..errors import OptionTypeError, complaint
 from ..ops.kernels import advise_huge_pages, populate_memory
 from ..shapes import Float
 from .formats import StorageFormat, storage_format
@@ -172,6 +173,62 @@ def _renew_locks_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_locks_in_child)
+
+
+class TokenStore:
+    """What a `KVCache` and a `LinearState` have in common: sizes, lengths, and copies that are forks."""
+
+    _sizes: tuple[int, int, int]
+
+    @property
+    def row_lengths(self) -> np.ndarray:
+        """`lengths` as the array that the object itself uses: callers copy it or hold the lock."""
+        raise NotImplementedError
+
+    def fork(self) -> Self:
+        raise NotImplementedError
+
+    @property
+    def batch(self) -> int:
+        return len(self.row_lengths)
+
+    @property
+    def heads(self) -> int:
+        return self._sizes[0]
+
+    @property
+    def width(self) -> int:
+        return self._sizes[1]
+
+    @property
+    def value_width(self) -> int:
+        return self._sizes[2]
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest row, including those that have left a window."""
+        return int(self.row_lengths.max())
+
+    @property
+    def lengths(self) -> Tensor:
+        """Tokens of each row, int64 (batch,), including those that have left a window; a copy."""
+        return torch.from_numpy(self.row_lengths.copy())
+
+    @property
+    def sizes_text(self) -> str:
+        widths = f"{self.width}" if self.width == self.value_width else f"{self.width}/{self.value_width}"
+        return f"{self.batch} x {self.heads} heads x {self.length} tokens, width {widths}"
+
+    def __copy__(self) -> Self:
+        return self.fork()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.fork()
+
+    def __reduce__(self) -> Any:
+        name = type(self).__name__
+        hint = f"save(path) and {name}.load write and read safetensors"
+        raise OptionTypeError(complaint(name, "pickled", "one that is saved", hint))
 
 
 class PagePool(LockOwner):

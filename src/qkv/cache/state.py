@@ -17,7 +17,7 @@ from ..ops.kernels import IDENTITY, FeatureRule, linear_attention, linear_state_
 from ..shapes import Bool, Float
 from ..similarity import AnySimilarity, FeatureMap, Polynomial, Similarity, as_similarity
 from .kv import Padding
-from .pages import LockOwner
+from .pages import LockOwner, TokenStore
 
 # The most recent tokens that are stored unsummed: while there are no sums, and once there are.
 _MAX_RECENT = 2048
@@ -67,7 +67,7 @@ def _empty_snapshot(batch: int) -> StateSnapshot:
     return StateSnapshot(None, None, 0, None, zeros, zeros)
 
 
-class LinearState:
+class LinearState(TokenStore):
     """A cache for `qkv.decode` with a similarity φ(q)·φ(k), stored as two sums: Σ φ(k) vᵀ and Σ φ(k).
 
     Recent tokens are stored unsummed, as long as scoring them is cheaper, and then added to the sums together; this
@@ -106,16 +106,16 @@ class LinearState:
         value_width: int | None = None,
     ) -> None:
         self._similarity = _check_similarity(similarity)
-        batch, self._heads = check_size("batch", batch), check_size("heads", heads)
-        self._width = check_size("width", width)
-        self._value_width = self._width if value_width is None else check_size("value_width", value_width)
-        self._maps: FeatureMaps = feature_maps(self._similarity, self._width)
+        batch, heads, width = check_size("batch", batch), check_size("heads", heads), check_size("width", width)
+        value_width = width if value_width is None else check_size("value_width", value_width)
+        self._sizes = heads, width, value_width
+        self._maps: FeatureMaps = feature_maps(self._similarity, width)
         if self._maps.features > MAX_FEATURES:
-            given = f"{self._maps.features} features for width {self._width}"
+            given = f"{self._maps.features} features for width {width}"
             hint = "use a KVCache, or attention over the whole sequence"
             raise OptionError(complaint("similarity", given, f"at most {MAX_FEATURES}", hint))
         # Scoring a token takes width + value_width products, reading the sums takes features · (value_width + 1).
-        break_even = self._maps.features * (self._value_width + 1) // (self._width + self._value_width)
+        break_even = self._maps.features * (value_width + 1) // (width + value_width)
         self._max_recent = max(16, min(_MAX_RECENT, break_even))
         self._shared = LockOwner()
         self.token_type: tuple[torch.dtype, torch.device] | None = None
@@ -138,43 +138,19 @@ class LinearState:
         return same_map and other.signature == self._similarity.signature
 
     @property
-    def batch(self) -> int:
-        return len(self._contents.lengths)
-
-    @property
-    def heads(self) -> int:
-        return self._heads
-
-    @property
-    def width(self) -> int:
-        return self._width
-
-    @property
-    def value_width(self) -> int:
-        return self._value_width
-
-    @property
-    def length(self) -> int:
-        """Tokens of the longest row."""
-        return int(self._contents.lengths.max())
-
-    @property
-    def lengths(self) -> Tensor:
-        """Tokens of each row, int64 (batch,); a copy."""
-        return torch.from_numpy(self._contents.lengths.copy())
+    def row_lengths(self) -> np.ndarray:
+        return self._contents.lengths
 
     @property
     def nbytes(self) -> int:
         """Bytes of the sums and of the whole buffer of recent tokens, without snapshots."""
         itemsize = 4 if self.token_type is None else self.token_type[0].itemsize
-        recent = self.batch * self._heads * self._max_recent * (self._width + self._value_width) * itemsize
-        sums = self._sums or make_sums(torch.float32, torch.device("cpu"), self._maps, self._value_width)
-        return recent + self.batch * self._heads * sums.head_bytes()
+        recent = self.batch * self.heads * self._max_recent * (self.width + self.value_width) * itemsize
+        sums = self._sums or make_sums(torch.float32, torch.device("cpu"), self._maps, self.value_width)
+        return recent + self.batch * self.heads * sums.head_bytes()
 
     def __repr__(self) -> str:
-        widths = f"{self.width}" if self.width == self.value_width else f"{self.width}/{self.value_width}"
-        sizes = f"{self.batch} x {self.heads} heads x {self.length} tokens, width {widths}"
-        return f"LinearState({self._similarity!r}, {sizes})"
+        return f"LinearState({self._similarity!r}, {self.sizes_text})"
 
     def append(
         self,
@@ -265,24 +241,14 @@ class LinearState:
 
         return load_state(cls, path, similarity)
 
-    def __copy__(self) -> LinearState:
-        return self.fork()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> LinearState:
-        return self.fork()
-
-    def __reduce__(self) -> Any:
-        hint = "state.save(path) and LinearState.load(path, similarity) write and read safetensors"
-        raise OptionTypeError(complaint("LinearState", "pickled", "a state that is saved", hint))
-
     def advance(
         self, query: Tensor | None, key: Tensor, value: Tensor, counts: np.ndarray | None, left: bool
     ) -> Tensor | None:
         """Append tokens and attend from their queries, if given. The contents are replaced last, in one assignment."""
         n = key.shape[2]
         if n == 0 or (counts is not None and not counts.any()):
-            return None if query is None else query.new_zeros((*query.shape[:3], self._value_width))
-        sums = self._sums or make_sums(key.dtype, key.device, self._maps, self._value_width)
+            return None if query is None else query.new_zeros((*query.shape[:3], self.value_width))
+        sums = self._sums or make_sums(key.dtype, key.device, self._maps, self.value_width)
         key, value = key.detach().resolve_neg(), value.detach().resolve_neg()
         keep = new_keep = None if counts is None else _counted_tokens(counts, n, left, key.device)
         new_key, new_value = key, value
