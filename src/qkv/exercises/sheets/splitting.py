@@ -272,7 +272,7 @@ class _Splitter:
             if node.style in ("example", "cut"):
                 continue
             shared = _shared(context, setups)
-            cut = next((at for at, child in enumerate(node.children) if _outer(child)), len(node.children))
+            cut = next((at for at, child in enumerate(node.children) if _outer(child, node)), len(node.children))
             inner, outer = node.children[:cut], node.children[cut:]
             single = node.style != "section" and not outer
             if node.level and not single:
@@ -356,9 +356,10 @@ class _Splitter:
         return kept, options
 
 
-def _outer(node: _Node) -> bool:
-    """Whether a label begins a question, wherever it stands."""
-    return node.word in ("question", "problem", "exercise", "task") or node.kind in ("dotted", "slug")
+def _outer(node: _Node, above: _Node) -> bool:
+    """Whether a label begins a question, wherever it stands; the number of a sheet is not that of a question."""
+    headed = above.word == "assignment" and above.level and node.level and node.kind == "number"
+    return node.word in ("question", "problem", "exercise", "task") or node.kind in ("dotted", "slug") or bool(headed)
 
 
 def _shared(context: str, setups: list[tuple[int, str]]) -> str:
