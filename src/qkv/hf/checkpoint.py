@@ -304,11 +304,10 @@ def load(
     gguf = _find_gguf(location)
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     if gguf is None:
-        open_checkpoint(location)
-        folder = location
+        folder, files = location, [location / name for name in open_checkpoint(location).files]
     else:
         _check_gguf_arrays(gguf)
-        folder, options["gguf_file"] = gguf.parent, gguf.name
+        folder, files, options["gguf_file"] = gguf.parent, [gguf], gguf.name
     with quiet():
         config = _one_line_errors(
             f"{location}: its configuration", lambda: AutoConfig.from_pretrained(folder, **options)
@@ -320,7 +319,7 @@ def load(
                 raise _model_error(f"{location} with {layers} layers and {tensors} tensors", "its header is damaged")
         with_head = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
         kind = with_head if generates else AutoModel
-        stored = gguf.stat().st_size if gguf else sum(path.stat().st_size for path in location.glob("*.safetensors"))
+        stored = sum(file.stat().st_size for file in files)
         _one_line_errors(f"{location}: its {CONFIG}", lambda: _check_size(kind, config, implementation, stored))
         # Passed on, since reading the configuration of a GGUF file again would take most of the time.
         options["config"] = config
