@@ -363,7 +363,8 @@ def _check_sizes(query: Tensor, key: Tensor, value: Tensor) -> None:
     batch, heads, heads_kv, len_q, len_k, width, width_v = sizes
     # In Python's integers, before anything of that size is allocated.
     bytes_out = batch * heads * len_q * max(width, width_v) * query.element_size()
-    if max(bytes_out, batch * heads * len_q * len_k, batch * heads_kv * len_k * width) > _MAX_INT64:
+    counts = bytes_out, batch * heads * len_q * len_k, batch * heads_kv * len_k * width
+    if any(count > _MAX_INT64 for count in counts):  # the largest of them would compare symbolic sizes in torch.export
         shapes = f"{tuple(query.shape)} and {tuple(key.shape)}"
         raise ShapeError(complaint("query, key", shapes, f"at most {_MAX_INT64} scores: the sizes overflow 64 bits"))
 

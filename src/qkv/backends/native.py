@@ -25,7 +25,9 @@ _TILE_ROWS = 48  # query rows that the kernel processes together
 
 
 def more_reasons(call: AttentionInputs) -> tuple[str, ...]:
-    if call.traced or call.extent.cells <= MAX_MASK_CELLS or _keys_are_contiguous(call):
+    if call.traced:  # a reason already; torch.compile does not trace the loading of the library
+        return ()
+    if call.extent.cells <= MAX_MASK_CELLS or _keys_are_contiguous(call):
         return ops.reasons()
     limit = f"a mask that is not a contiguous range of keys may have at most {MAX_MASK_CELLS} (query, key) pairs"
     return (*ops.reasons(), limit)
