@@ -17,7 +17,7 @@ from ..cost.ledger import Ledger
 from ..cost.readable import WIDE, integer_text, quantity
 from ..cost.sizes import check_size, is_symbol
 from ..errors import OptionError, complaint
-from .audit_modules import TOOLS, Shape, Tool, part_modules, whole_layer, without_warnings
+from .audit_modules import TOOLS, Shape, Tool, part_modules, without_warnings
 
 DEFAULT_CONTEXT = 8192
 VIEWER = "LLM-Viewer's formulas"
@@ -124,23 +124,19 @@ def audit(model: Any, *, context: int | None = None, batch: int = 1) -> Audit:
 
 
 def _tool_rows(tool: Tool, model: Model, known: StageCount) -> Iterator[Row]:
-    """Run each part of the model alone to get the tool's count of it, and a whole layer for what is between parts."""
-    shape = Shape(known.batch, known.new, known.past, known.absorbed)
+    """The tool's count of each part of the model."""
+    found = dict.fromkeys(known.parts, 0)
     with without_warnings():
         with tool.where():
-            built, (layer, inputs) = part_modules(model, shape), whole_layer(model, shape)
-        counted = [tool.count(piece.module, piece.inputs) for piece in built]
-        whole = tool.count(layer, inputs)
-    found = dict.fromkeys(known.parts, 0)
-    for piece, count in zip(built, counted, strict=True):
-        found[piece.part] += piece.times * count
-    between = whole - sum(piece.in_layer * count for piece, count in zip(built, counted, strict=True))
-    yield from _flops_rows(tool.label, known, found, model.layers * between)
+            built = part_modules(model, Shape(known.batch, known.new, known.past, known.absorbed))
+        for piece in built:
+            found[piece.part] += piece.times * tool.count(piece.module, piece.inputs)
+    yield from _flops_rows(tool.label, known, found)
 
 
 def _viewer_rows(model: Model, known: StageCount, context: int) -> Iterator[Row]:
     theirs = viewer_count(model, known.batch, context, known.stage)
-    yield from _flops_rows(VIEWER, known, {**dict.fromkeys(known.parts, 0), **theirs.flops}, 0)
+    yield from _flops_rows(VIEWER, known, {**dict.fromkeys(known.parts, 0), **theirs.flops})
     bytes_rows = [("bytes held by the cache", known.cached, theirs.cache_held)]
     if known.stage == "decode":
         bytes_rows = [("bytes read from the cache, flash", known.read, theirs.cache_read)]
@@ -149,13 +145,12 @@ def _viewer_rows(model: Model, known: StageCount, context: int) -> Iterator[Row]
         yield Row(VIEWER, known.stage, what, count, part.total, tuple(byte_causes(part, count)))
 
 
-def _flops_rows(tool: str, known: StageCount, found: dict[str, int], between: int) -> Iterator[Row]:
+def _flops_rows(tool: str, known: StageCount, found: dict[str, int]) -> Iterator[Row]:
     causes = {name: flop_causes(known.parts[name], count) for name, count in found.items()}
     attention = known.parts["scores"]
     yield Row(tool, known.stage, "flops of attention", found["scores"], attention.total, tuple(causes["scores"]))
     every = merge_causes(cause for part in causes.values() for cause in part)
-    total = sum(found.values()) + between
-    yield Row(tool, known.stage, "flops of the model", total, known.ledger.flops, every)
+    yield Row(tool, known.stage, "flops of the model", sum(found.values()), known.ledger.flops, every)
 
 
 def _fit_sizes(model: Model, context: int, batch: int) -> tuple[int, int]:
@@ -167,11 +162,7 @@ def _fit_sizes(model: Model, context: int, batch: int) -> tuple[int, int]:
 
 
 def _what_ran(model: Model, context: int, batch: int, requested: tuple[int, int]) -> str:
-    layers = f"One layer of {model.layers}" if model.layers > 1 else "The one layer"
-    text = (
-        f"{layers} was counted as a whole and in parts, on tensors without data, and multiplied by its number in the "
-    )
-    text += "model."
+    text = "Each part was counted once, on tensors without data, and multiplied by its number in the model."
     if model.kind != "encoder":
         text += " Logits are counted for one token of each sequence."
     if model.experts:
