@@ -17,7 +17,7 @@ from ..exercises.findings import CannotSolve
 from ..exercises.outcome import Outcome, unread
 from ..exercises.record import Asked, Exercise, plain_label
 from ..exercises.rubrics import asked_in
-from ..exercises.sheets.reading import Reading, read_sheet
+from ..exercises.sheets.reading import Reading, read_sheet, solved
 from ..exercises.solving import Answer, answer
 from ..reading import Chat
 from .phrases import pattern
@@ -32,11 +32,12 @@ _LABEL = re.compile(
 class SheetQuestion(Exercise):
     """A question of a sheet with its parts; `records` has the record of each part by its plain label.
 
-    Parts of one question may give other values to the same symbols, so that each is solved by its own record.
-    `printed` is the whole sheet, with hints and notes, which chats repeat.
+    Parts of one question may give other values to the same symbols, so that each is solved by its own record. `told`
+    has the texts that they refer to. `printed` is the whole sheet, with hints and notes, which chats repeat.
     """
 
     records: dict[str, Exercise] = Field(default_factory=dict)
+    told: dict[str, str] = Field(default_factory=dict, repr=False)
     printed: str = Field(default="", repr=False)
 
 
@@ -172,6 +173,10 @@ def _judge(exercise: Exercise, part: str, claim: str) -> Outcome:
         return unread("unsolved", why="the question was not understood")
     if not isinstance(exercise, SheetQuestion):
         return check(record, part, claim)
+    for each in () if record.asked[0].rubric else record.asked:
+        # What the sheet's reader would not answer is not judged either.
+        if (refusal := solved(record, each, exercise.told.get(plain_label(part), "")).refusal) is not None:
+            return unread("unsolved", why=refusal.words())
     if len(record.asked) == 1:
         outcome = check(record, "", claim)
         # Of a question that was read from a text, another size may be another question: one row instead of all.
@@ -224,6 +229,7 @@ def _question(label: str, parts: Mapping[str, Reading]) -> SheetQuestion:
         structure=first.structure,
         asked=tuple(_part(part, reading) for part, reading in parts.items()),
         records=records,
+        told={plain_label(part): reading.told for part, reading in parts.items()},
     )
 
 

@@ -247,7 +247,7 @@ def unsettled(asked: Asked, answer: Answer) -> Iterator[Finding]:
 def foreign(exercise: Exercise, asked: Asked, answer: Answer, told: str) -> Iterator[Finding]:
     """Symbols of a formula that its question does not have; of a growth class only where it names others."""
     module = quantities()[asked.quantity]["module"]
-    if module not in ("growth", "moments", "shapes"):
+    if module not in ("growth", "moments", "shapes") or asked.quantity == "blank":  # names of code are the listing's
         return
     said = {
         each

@@ -51,7 +51,7 @@ class Reading:
     def solve(self) -> Solution:
         """Solve what was understood; of a choice, the one option that the answer is equal to."""
         return Solution(
-            self.exercise, tuple(_chosen(_solved(self.exercise, asked, self.told)) for asked in self.exercise.asked)
+            self.exercise, tuple(_chosen(solved(self.exercise, asked, self.told)) for asked in self.exercise.asked)
         )
 
 
@@ -483,8 +483,11 @@ def _read_test(question: Question, task: Task) -> Reading:
     return Reading(exercise, findings, task.understood, confidence)
 
 
-def _solved(exercise: Exercise, asked: Asked, told: str) -> Solved:
-    """One question; what a solver cannot read is a refusal, so that the other questions of a sheet are answered."""
+def solved(exercise: Exercise, asked: Asked, told: str = "") -> Solved:
+    """One question; refused where the text that it is told with leaves open, contradicts or says more than is solved.
+
+    What a solver cannot read is a refusal too, so that the other questions of a sheet are answered.
+    """
     looked_at: set[str] = set()
     token = LOOKED_AT.set(looked_at)
     try:
