@@ -222,16 +222,6 @@ def test_a_number_that_no_cause_leads_to_is_called_unexplained():
     assert row.sentence.endswith("unexplained: +10%.")
 
 
-def test_what_a_tool_counts_outside_the_parts_is_called_unexplained(monkeypatch):
-    def counts_more(module, inputs):
-        return META.count(module, inputs) + 7 * (type(module).__name__ == "Layer")
-
-    monkeypatch.setattr(sys.modules["qkv.profiling.model_audit"], "TOOLS", (META._replace(count=counts_more),))
-    found = rows(audit(PLAIN, context=5), "meta", "of the model")
-    assert [row.unexplained for row in found] == [7 * PLAIN.layers] * 2
-    assert all("unexplained: +" in row.sentence for row in found)
-
-
 @pytest.mark.slow
 def test_tools_that_are_not_there_are_named(monkeypatch):
     monkeypatch.setattr(audit_modules, "find_spec", lambda name: None if name in ("calflops", "fvcore") else object())
