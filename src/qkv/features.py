@@ -27,8 +27,7 @@ def elu1(x: Tensor) -> Tensor:
     """
     # Not F.elu(x) + 1, which rounds exp(x) away for very negative x: a sum of such terms would vanish.
     # Not clamp and relu, whose derivatives at NaN differ between versions of torch and may hide it.
-    positive = x > 0
-    return torch.where(positive, 0.0, x).exp() + torch.where(positive, x, 0.0)
+    return torch.where((positive := x > 0), 0.0, x).exp() + torch.where(positive, x, 0.0)
 
 
 def relu(x: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ def run(call: AttentionInputs) -> Result:
 @torch.no_grad()
 def best_keys(call: AttentionInputs) -> BestKeys:
     """The best key of each query."""
-    best = _run_native(call)
+    best = None if native_kernel_reasons(call) else _call_kernel(call)
     RUNS["argmax.blocks" if best is None else "argmax.native"] += 1
     return _run_blocks(call) if best is None else best
 
@@ -81,10 +81,6 @@ def best_keys_of_part(call: AttentionInputs, native: bool) -> BestKeys:
     """
     best = _call_kernel(call) if native else None
     return _run_blocks(call) if best is None else best
-
-
-def _run_native(call: AttentionInputs) -> BestKeys | None:
-    return None if native_kernel_reasons(call) else _call_kernel(call)
 
 
 def _call_kernel(call: AttentionInputs) -> BestKeys | None:

@@ -1,7 +1,7 @@
 """Similarities and masks as the plain arguments of a torch operator: a text, numbers and tensors.
 
-An operator takes no objects. A mask is written as the constructor calls that make it again, with the numbers and the
-tensors in lists of their own, so that sizes may stay symbolic and tensors stay part of the graph:
+An operator takes no objects. A mask is written as the constructor calls that make it again, with numbers and tensors
+in separate lists, so that sizes may stay symbolic and tensors stay part of the graph:
 
     Causal() & Padding(lengths=[3, 5])  ->  "Causal offset;Padding lengths#2;And&2", [0, 3, 5], []
 """

@@ -157,18 +157,17 @@ def _run(call: AttentionInputs) -> Result:
 
 
 def gradients_of_call(call: AttentionInputs, grad: Tensor) -> list[Tensor | None]:
-    """The gradients of query, key, value, bias and sink for a finite answer."""
-    key_range, dtype = key_range_of(call), compute_dtype(call.query.dtype)
-    maps = feature_maps(call.similarity, call.width)
-    query, grad = compact(call.query).to(dtype), grad.to(dtype)
-    fully_masked = fully_masked_rows(call.extent, key_range, (0, call.extent.len_q), query.device)
-    if fully_masked is not None:
-        query, grad = query.masked_fill(fully_masked, 0.0), grad.masked_fill(fully_masked, 0.0)
-    scan = Scan(query, compact(call.key).to(dtype), compact(call.value).to(dtype), maps, key_range)
-    by_query, by_key, by_value = gradients(scan, grad)
-    if fully_masked is not None:
-        by_query = by_query.masked_fill(fully_masked, 0.0)
-    return [by_query, by_key, by_value, None, None]
+    """The gradients of query, key, value, bias and sink for a finite answer, whose numbers they do not need."""
+    key_range = key_range_of(call)
+    fully_masked = fully_masked_rows(call.extent, key_range, (0, call.extent.len_q), grad.device)
+    query, key, value = compact(call.query), compact(call.key), compact(call.value)
+    with torch.enable_grad():
+        query = query if fully_masked is None else query.masked_fill(fully_masked, 0.0)
+        out = LinearAttention.apply(query, key, value, feature_maps(call.similarity, call.width), key_range, grad)
+        assert isinstance(out, Tensor)
+        out = out if fully_masked is None else out.masked_fill(fully_masked, 0.0)
+    inputs = call.query, call.key, call.value, None, None
+    return sdpa.needed_gradients(inputs, [t is not None and t.requires_grad for t in inputs], [(out, grad)])
 
 
 def fully_masked_rows(
