@@ -454,21 +454,22 @@ def attend_native(step: DecodeInputs, cache: KVCache, out: Tensor, options: dict
         bounds = Bounds(*(_clamped(bound) for bound in (band.starts, band.stops, band.lower, band.upper)))
     if bias is not None:
         bias = (bias if bias.shape[3] == 1 else bias[..., start:]).to(torch.float32).resolve_neg()
-    # Padding is after the real queries of a row, or before them.
-    skipped = np.zeros_like(step.past) if step.counts is None or not step.left else n - step.counts
-    stop = np.full_like(step.past, n) if step.counts is None else skipped + step.counts
     for i0, i1 in [(0, n)] if band is not None else _query_blocks(step, (0, n), start):
         query, answer = step.query.detach().resolve_neg()[:, :, i0:i1], out[:, :, i0:i1]
         target = answer if answer.is_contiguous() else torch.empty_like(answer, memory_format=torch.contiguous_format)
-        counts = np.clip(np.minimum(stop, i1) - np.maximum(skipped, i0), 0, None)
+        positions, counts = step.past + i0, None
+        if step.counts is not None:  # padding is after the real queries of a row, or before them
+            skipped = n - step.counts if step.left else np.zeros_like(step.past)
+            counts = np.clip(np.minimum(skipped + step.counts, i1) - np.maximum(skipped, i0), 0, None)
+            positions = step.past + np.maximum(i0 - skipped, 0)
         scores = (*query.shape[:3], step.extent.len_k - start)
         part = bias if bias is None or bias.shape[2] == 1 else bias[:, :, i0:i1]
         keep = None if band is not None else step.keep((i0, i1), (start, step.extent.len_k)).expand(scores)
         view.attend(
             query,
             target,
-            step.past + np.maximum(i0 - skipped, 0),
-            counts=None if step.counts is None else counts,
+            positions,
+            counts=counts,
             bounds=bounds,
             left=step.left,
             keep=keep,
