@@ -307,8 +307,9 @@ def judge_shape(answer: Answer, formula: str, context: Context) -> Outcome:
     verdict = compare(answer.text, f"({each})" if bare else each, context.symbols(answer))
     found = unread("undeclared", given=each) if verdict.renaming else from_verdict(verdict, answer, each)
     listed = bare or re.match(r"[\[(]|[\w.]+\(|\S+\s*(?:x|×|\\times|by)\s*\S+", each)
-    # Without declared sizes, a quotient may be another way to write one of them.
-    unsure = found.kind == "wrong" and not answer.symbols and re.search(r"[/*+-]", each)
+    # Without declared sizes, a quotient may be another way to write one of them; numbers may be an example of names.
+    numbers = answer.symbols and not re.search(r"[A-Za-z]", re.sub(r"^[\w.]+\(|\\[a-z]+", "", each))
+    unsure = found.kind == "wrong" and (numbers or (not answer.symbols and re.search(r"[/*+-]", each)))
     return found if found or (listed and not unsure) else unread("unreadable", given=each)
 
 

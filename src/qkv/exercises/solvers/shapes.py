@@ -85,7 +85,7 @@ def _in_listing(exercise: Exercise, text: str, wanted: str) -> Answer | None:
             raise CannotSolve("misfit", what=wanted, why=why)
         found = _answer(run.shapes[wanted], wanted, names)
         if "key_length" not in found.text:
-            return found
+            return _in_numbers(exercise, run.shapes[wanted], found)
         # Nothing in the listing tells the length of the keys from that of the queries.
         also = (Also(found.text, found.text, "keys of another length, key_length", found.symbols),)
         text = found.text.replace("key_length", run.length)
@@ -96,6 +96,15 @@ def _in_listing(exercise: Exercise, text: str, wanted: str) -> Answer | None:
     if re.fullmatch(r"(?:the )?(?:output|result|return value)|return", wanted) and getattr(run.returned, "shape", None):
         return _answer(run.returned.shape, wanted, names)
     return None
+
+
+def _in_numbers(exercise: Exercise, shape: Sequence[Polynomial], found: Answer) -> Answer:
+    """The shape with the sizes that the exercise gives, where it gives all of them; by their names it is right too."""
+    numbers = {each.symbol: each.value for each in exercise.givens if each.symbol and type(each.value) is int}
+    if not found.symbols or any(size.free_symbols - {*numbers} for size in shape):
+        return found
+    sizes = [Polynomial.of(size.substituted(numbers)) for size in shape]
+    return replace(_answer(sizes, found.text), also=(Also(found.text, found.value, "", found.symbols),))
 
 
 def _usual(exercise: Exercise, wanted: str) -> Shape | None:
