@@ -142,9 +142,9 @@ def _number(argument: str, given: object, hint: str) -> float:
 
 
 def _probability(given: object) -> float:
-    number = _number("dropout_p", given, "0.0 turns dropout off")
+    number = _number("dropout_p", given, hint := "0.0 turns dropout off")
     if not 0.0 <= number <= 1.0:
-        raise OptionError(complaint("dropout_p", number, "a probability between 0 and 1", "0.0 turns dropout off"))
+        raise OptionError(complaint("dropout_p", number, "a probability between 0 and 1", hint))
     return number
 
 
@@ -196,9 +196,8 @@ def _shapes(*tensors: Tensor) -> str:
 def _read_mask(given: Tensor, query: Tensor, scores: tuple[int, ...]) -> tuple[Mask | None, Tensor | None]:
     """(mask, None) for booleans, (None, bias) for numbers to add to the scores."""
     if not isinstance(given, Tensor):
-        raise MaskTypeError(
-            complaint("attn_mask", type(given).__name__, "a tensor, or None", "torch.as_tensor makes one")
-        )
+        hint = "torch.as_tensor makes one"
+        raise MaskTypeError(complaint("attn_mask", type(given).__name__, "a tensor, or None", hint))
     # Not imported here: the module loads torch's compiler, which takes seconds, and a CausalBias needs it loaded.
     biases = sys.modules.get("torch.nn.attention.bias")
     if biases is not None and isinstance(given, biases.CausalBias):
@@ -212,13 +211,10 @@ def _read_mask(given: Tensor, query: Tensor, scores: tuple[int, ...]) -> tuple[M
     if not boolean and given.dtype not in (query.dtype, torch.float32):
         wanted = f"booleans (True attends), or numbers in query's {query.dtype} or float32 that are added to the scores"
         raise MaskTypeError(complaint("attn_mask", f"dtype {given.dtype}", wanted, "convert it with .to(dtype)"))
-    shape = given.shape
-    if shape != scores[len(scores) - len(shape) :] and not (
-        len(shape) <= len(scores)
-        and all(own in (1, size) for own, size in zip(reversed(shape), reversed(scores), strict=False))
-    ):
+    sizes = zip(reversed(given.shape), reversed(scores), strict=False)
+    if given.dim() > len(scores) or any(own not in (1, size) for own, size in sizes):
         wanted = f"one that broadcasts, aligned at the right, to the scores {scores}"
-        raise MaskError(complaint("attn_mask", f"shape {tuple(shape)}", wanted))
+        raise MaskError(complaint("attn_mask", f"shape {tuple(given.shape)}", wanted))
     if boolean:
         return Dense.borrowed(given), None
     return None, given.to(torch.float64) if query.dtype is torch.float64 else given
@@ -226,8 +222,7 @@ def _read_mask(given: Tensor, query: Tensor, scores: tuple[int, ...]) -> tuple[M
 
 def _read_causal_bias(given: Any, scores: tuple[int, ...], lower_right: object) -> Causal:
     len_q, len_k = scores[-2:]
-    lengths = given.seq_len_q, given.seq_len_kv
-    if lengths != (len_q, len_k):
+    if (lengths := (given.seq_len_q, given.seq_len_kv)) != (len_q, len_k):
         wanted = f"({len_q}, {len_k}), the lengths of query and key"
         raise MaskError(complaint("attn_mask", f"a CausalBias of lengths {lengths}", wanted))
     return Causal(offset=len_k - len_q) if given.variant == lower_right else _TOP_LEFT
@@ -243,7 +238,5 @@ def _mask_to_four_dimensions(cells: Tensor, lead: tuple[int, ...]) -> Tensor:
     """The same for a mask of any broadcasting shape; what all batch rows share stays one."""
     cells = cells.reshape(*(1,) * (len(lead) + 2 - cells.dim()), *cells.shape)
     *front, heads, rows, n = cells.shape
-    if any(size != 1 for size in front):
-        cells = cells.expand(*lead[:-1], heads, rows, n)
-        return cells.reshape(math.prod(lead[:-1]), heads, rows, n)
-    return cells.reshape(1, heads, rows, n)
+    shared = all(size == 1 for size in front)
+    return cells.reshape(1, heads, rows, n) if shared else _to_four_dimensions(cells, lead, heads)

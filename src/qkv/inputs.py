@@ -782,7 +782,7 @@ def _check_kind(name: str, tensor: Any) -> None:
         hint = "torch.as_tensor turns arrays and lists into one"
         raise DtypeError(complaint(name, type(tensor).__name__, "a torch.Tensor", hint))
     if tensor.is_nested or tensor.layout is not torch.strided:
-        kind = "a nested tensor" if tensor.is_nested else str(tensor.layout)
+        kind = "a nested tensor" if tensor.is_nested else f"layout {tensor.layout}"
         raise DtypeError(complaint(name, kind, "an ordinary dense tensor", "pad it, or use qkv.varlen"))
     if tensor.dtype not in _DTYPE_SET:
         wanted = "float32, float64, bfloat16 or float16"
