@@ -87,7 +87,7 @@ def test_what_does_not_fit_is_called_by_its_name(make) -> None:
         ((key.long(), value), errors.DtypeError, r"^key: got dtype torch\.int64"),
         ((key, value.tolist()), errors.DtypeError, r"^value: got list"),
         ((key.to("meta"), value), errors.DtypeError, r"^key: got a meta tensor"),
-        ((key, value.to_sparse()), errors.DtypeError, r"^value: got torch\.sparse"),
+        ((key, value.to_sparse()), errors.DtypeError, r"^value: got layout torch\.sparse"),
         ((key.clone().requires_grad_(), value), errors.BackendRefused, r"^key: got a tensor that requires grad"),
     ]
     for given, error, words in refused:
