@@ -72,6 +72,8 @@ def test_every_engine_that_auto_may_take_has_probes() -> None:
     assert kinds.keys() == BACKENDS.keys()
     dtypes = ("float32", "bfloat16", "float16")
     assert {f"{name}.{kind}.{dtype}" for name in kinds for kind in kinds[name] for dtype in dtypes} <= engines
+    assert {f"linear.{kind}.float32.scores" for kind in kinds["linear"]} <= engines
+    assert {"native.softmax.float32.few", "sdpa.softmax.float32.few"} <= engines
     assert {f"cache.{rows}.{dtype}" for rows in ("few", "many") for dtype in ("float32", "int8")} <= engines
 
 

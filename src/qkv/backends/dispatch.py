@@ -174,8 +174,8 @@ def crossover(call: AttentionInputs) -> int | None:
         extent = call.extent
         queries = max(1, round(keys * extent.len_q / max(1, extent.len_k)))
         longer = call._replace(extent=extent._replace(len_q=queries, len_k=keys))
-        costs = {engine_name(backend.name, call): backend.cost(longer) for backend in (BACKENDS["linear"], *others)}
-        by_state, *rest = comparable_seconds(costs)
+        costs = {backend.name: backend.cost(longer) for backend in (BACKENDS["linear"], *others)}
+        by_state, *rest = comparable_seconds({engine_name(name, call, cost): cost for name, cost in costs.items()})
         return linear.state_is_cheaper(longer) and by_state < min(rest)
 
     if not is_cheapest(_MAX_KEYS):
@@ -192,19 +192,19 @@ def _candidates(call: AttentionInputs) -> list[Candidate]:
     reasons = {backend.name: backend.reasons_against(call) for backend in BACKENDS.values()}
     if call.backend == "auto" and not reasons["sdpa"]:
         reasons["blockwise"] = (*reasons["blockwise"], "sdpa runs the same call in one kernel, which is faster")
-    engines = {name: engine_name(name, call) for name in reasons}
-    costs = {name: None if against else BACKENDS[name].cost(call) for name, against in reasons.items()}
-    known = {engines[name]: cost for name, cost in costs.items() if cost is not None}
-    seconds = dict(zip(known, comparable_seconds(known), strict=True))
+    costs = {name: BACKENDS[name].cost(call) for name, against in reasons.items() if not against}
+    engines = {name: engine_name(name, call, cost) for name, cost in costs.items()}
+    seconds = dict(zip(costs, comparable_seconds({engines[name]: costs[name] for name in costs}), strict=True))
     return [
-        Candidate(name, against, costs[name], seconds.get(engines[name], float("inf")), engines[name])
+        Candidate(name, against, costs.get(name), seconds.get(name, float("inf")), engines.get(name, ""))
         for name, against in reasons.items()
     ]
 
 
-def engine_name(backend: str, call: AttentionInputs) -> str:
+def engine_name(backend: str, call: AttentionInputs, cost: Cost) -> str:
     """The name under which a calibration has the price of a backend for calls of this kind."""
-    return f"{backend}.{call.similarity.kind}.{str(call.query.dtype).removeprefix('torch.')}"
+    name = f"{backend}.{call.similarity.kind}.{str(call.query.dtype).removeprefix('torch.')}"
+    return f"{name}.{cost.mode}" if cost.mode else name
 
 
 def comparable_seconds(costs: Mapping[str, Cost]) -> list[float]:

@@ -106,7 +106,7 @@ def cost(call: AttentionInputs) -> Cost:
         return Cost(flops[0], 0, extra, 300e-6 * max(1, steps))
     if not has_native_map(call.similarity):  # features are written out and read again
         return Cost(flops[0], 2 * size * (queries + keys) * features, extra, 80e-6)
-    return Cost(min(flops), 0, extra, 25e-6)
+    return Cost(min(flops), 0, extra, 25e-6, mode="scores" if direct_is_cheaper(call, features) else "")
 
 
 def state_is_cheaper(call: AttentionInputs) -> bool:

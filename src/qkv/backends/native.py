@@ -54,7 +54,7 @@ def cost(call: AttentionInputs) -> Cost:
     slower *= 1 if _keys_are_contiguous(call) else 2  # the cells of the mask are written and read
     # Keys and values of a head that fit into the cache of a core are not read again for each tile of queries.
     reread = stored * (tiles - 1) if extent.len_k * widths * call.query.element_size() > CORE_CACHE_BYTES else 0
-    return Cost(flops, reread, 4 * scratch, 12e-6, int(slower * flops))
+    return Cost(flops, reread, 4 * scratch, 12e-6, int(slower * flops), "few" if rows <= 16 else "")
 
 
 def run(call: AttentionInputs) -> Result:

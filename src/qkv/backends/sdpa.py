@@ -43,7 +43,8 @@ def cost(call: AttentionInputs) -> Cost:
     if call.mask is not None and extent.len_q == extent.len_k and pairs < extent.cells:
         executed = max(executed, product_flops(_causal_pairs(extent), call.width + call.width_v))
     extra = size * rows + (size * rows * call.width_v if call.mask is not None else 0)
-    return Cost(flops, size * rows * (call.width + call.width_v), extra, 10e-6, executed)
+    traffic, mode = size * rows * (call.width + call.width_v), "few" if extent.len_q <= 16 else ""
+    return Cost(flops, traffic, extra, 10e-6, executed, mode)
 
 
 def _causal_pairs(extent: Extent) -> int:

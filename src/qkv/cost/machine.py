@@ -48,8 +48,8 @@ class Machine:
     Attributes:
         roofs: bytes or operations per second by name ("read.memory", "multiply.float32.square", …), and the seconds of
             a call ("call").
-        prices: for each engine, a backend with a similarity and a dtype ("sdpa.softmax.float32", …) or a cache
-            ("cache.few.int8", …), its seconds for a call, a flop and a byte.
+        prices: for each engine, a backend with a similarity, a dtype and a mode ("native.softmax.float32.few", …) or a
+            cache ("cache.few.int8", …), its seconds for a call, a flop and a byte.
         errors: for each engine, the median relative error of the fit.
         dots: measured calls for a roofline chart: name, flops per byte, flops per second.
         taken: when it was measured; "" for built-in rates.

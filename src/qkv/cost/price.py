@@ -31,6 +31,7 @@ class Cost:
         extra: peak bytes of memory beyond inputs and output.
         overhead: seconds that do not depend on sizes.
         charged: flops of a fast matrix product that would take as long; None: `flops`.
+        mode: how the backend runs the call, where its prices depend on that.
     """
 
     flops: int
@@ -38,6 +39,7 @@ class Cost:
     extra: int
     overhead: float
     charged: int | None = None
+    mode: str = ""
 
     @property
     def compared_flops(self) -> int:
