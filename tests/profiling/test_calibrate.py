@@ -60,7 +60,7 @@ def test_real_calls_are_measured_and_priced() -> None:
 @pytest.mark.slow
 def test_every_engine_that_auto_may_take_has_probes() -> None:
     """Whatever the size, the engines of the backends are among those that a calibration measures."""
-    engines = {prepare(probe).engine for probe in probes(1)}
+    engines = {prepare(probe).engine for probe in probes(4)}
     kinds = {
         "reference": ("softmax", "polynomial", "feature_map", "argmax"),
         "blockwise": ("softmax", "polynomial", "feature_map"),
