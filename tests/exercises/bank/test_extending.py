@@ -28,6 +28,7 @@ def test_the_page_runs(blocks, capsys):
     assert "'[[5, 5], [3, 1]]', '(11, 7)'" in said
     assert "states" in bank.names()
     assert len({bank.variant("states", seed).kind for seed in range(24)}) == 24
+    names.clear()  # what the page registers keeps its globals, caches included, until the interpreter ends
 
 
 def test_the_family_is_short(blocks):
