@@ -213,7 +213,7 @@ def _family(kind: str) -> dict[str, Any]:
 
 def _read(rule: dict[str, Any], fields: Fields, given: dict[str, Any]) -> Any:
     """A field of the model by its rule; `given` has the fields before it."""
-    default = rule.get("default")
+    default: Any = rule.get("default")
     if "flag" in rule:
         found = fields.flag(rule["flag"], default)
         return found if "words" not in rule else rule["words"][0 if found else 1]

@@ -10,7 +10,7 @@ from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, compl
 from ..masks import Causal, Extent, Mask, Padding, Window, as_mask
 from ..masks.count import Reach, reach
 from ..masks.grid import as_size
-from ..similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax, as_similarity
+from ..similarity import AnySimilarity, FeatureMap, Polynomial, Softmax, as_similarity
 from .ledger import Ledger, Line, Number, as_sizes, exact_quotient, half
 from .sizes import BITS, RANKS, Sizes, check_heads, check_sizes
 
@@ -231,21 +231,13 @@ class Workload(NamedTuple):
     def value_bytes(self) -> Number:
         return self.item * self.keys * self.sizes.width_v
 
-    @property
-    def normalized(self) -> bool:
-        """Whether results are divided by a sum of weights."""
-        return not (isinstance(self.similarity, FeatureMap) and not self.similarity.normalize)
-
 
 def backends_for(similarity: AnySimilarity) -> tuple[str, ...]:
     """Backends that compute a similarity; the first is the default of "auto"."""
-    if isinstance(similarity, Argmax):
+    if similarity.picks_one_key:
         return "argmax", "reference"
-    if isinstance(similarity, Softmax):
-        return "blockwise", "reference", "native"
-    if isinstance(similarity, Polynomial | FeatureMap):
-        return "blockwise", "reference", "linear"
-    return "blockwise", "reference"
+    more = ("native",) if similarity.has_lse else ("linear",) if similarity.is_product else ()
+    return "blockwise", "reference", *more
 
 
 def backend_ledger(backend: str, workload: Workload, training: bool) -> Ledger:
@@ -320,7 +312,7 @@ def _scores(workload: Workload) -> list[Line]:
 def _weights(workload: Workload) -> list[Line]:
     """From scores to weights, before the division by their sum."""
     pairs, rows, similarity = workload.pairs, workload.rows, workload.similarity
-    if isinstance(similarity, Argmax):
+    if similarity.picks_one_key:
         return [Line("largest", flops=pairs)]
     lines = []
     if isinstance(similarity, Softmax):
@@ -332,7 +324,7 @@ def _weights(workload: Workload) -> list[Line]:
     elif isinstance(similarity, Polynomial):
         # The offset is added, then degree − 1 multiplications.
         lines.append(Line("power", flops=(similarity.degree - (similarity.offset == 0)) * pairs))
-    if workload.normalized:
+    if workload.similarity.normalizes:
         lines.append(Line("sum", flops=pairs))
     if isinstance(similarity, Softmax) and similarity.sink is not None:
         lines.append(Line("sink", flops=3 * rows))  # subtract, exp, add
@@ -341,12 +333,12 @@ def _weights(workload: Workload) -> list[Line]:
 
 def _values(workload: Workload, backend: str) -> list[Line]:
     width, out = workload.sizes.width_v, workload.outputs
-    if isinstance(workload.similarity, Argmax):
+    if workload.similarity.picks_one_key:
         return [Line("gather", read=workload.item * workload.rows * width, written=out)]
     # Dividing outputs takes fewer operations than dividing weights; the reference divides its matrix of weights.
     quotients = workload.pairs if backend == "reference" else workload.rows * width
     weighted = Line("weighted values", flops=2 * workload.pairs * width, read=workload.value_bytes, product=True)
-    return [weighted, Line("quotient", flops=quotients if workload.normalized else 0, written=out)]
+    return [weighted, Line("quotient", flops=quotients if workload.similarity.normalizes else 0, written=out)]
 
 
 def _moved(line: Line, matrix: Number) -> Line:
@@ -366,7 +358,7 @@ def _backward(workload: Workload, backend: str) -> list[Line]:
     """dP = dO·Vᵀ, dS = P∘(dP − rowsum), dQ = dS·K, dK = dSᵀ·Q, dV = Pᵀ·dO; scores again unless they were kept."""
     sizes, pairs, item = workload.sizes, workload.pairs, workload.item
     gradient = Line("derivative of the answer", read=workload.outputs)
-    if isinstance(workload.similarity, Argmax):
+    if workload.similarity.picks_one_key:
         return [gradient, Line("dV", flops=workload.rows * sizes.width_v, written=item * sizes.value_numbers)]
     width = feature_count(workload) if isinstance(workload.similarity, FeatureMap) else sizes.width
     lines = [gradient]
@@ -390,11 +382,11 @@ def _backward(workload: Workload, backend: str) -> list[Line]:
 def _linear(workload: Workload, training: bool) -> Ledger:
     """Each key is added to features × (width_v + 1) sums once; each query reads them once."""
     sizes, item, features = workload.sizes, workload.item, feature_count(workload)
-    wide = sizes.width_v + 1 if workload.normalized else sizes.width_v
+    wide = sizes.width_v + 1 if workload.similarity.normalizes else sizes.width_v
     by_keys, by_queries = 2 * workload.keys * features * wide, 2 * workload.rows * features * wide
     state = SUM_BYTES * sizes.batch * sizes.heads_kv * features * wide
     keys_values = workload.key_bytes + workload.value_bytes
-    quotients = workload.rows * sizes.width_v if workload.normalized else 0
+    quotients = workload.rows * sizes.width_v if workload.similarity.normalizes else 0
     lines = [
         *_features(workload),
         Line("sums over the keys", flops=by_keys, read=keys_values, product=True),

@@ -374,65 +374,43 @@ def _plain(value: Any) -> Any:
     return value
 
 
-if TYPE_CHECKING:
-    pass
-
-
 def crossings(run: Run, context: int) -> dict[str, Crossing]:
     """Crossing points by name."""
+    encodes = run.model.kind == "encoder"
+    weights, state = weights_read(run), run.model.layers * state_bytes(run.model)
+
+    def from_context(question: str, holds: Callable[[int], bool]) -> Crossing:
+        at = first_size(holds)
+        return Crossing(question, "tokens", at, "" if at else _full_window(run))
+
+    def of_cache(question: str, holds: Callable[[int], bool]) -> Crossing:
+        return Crossing(question, "tokens", None, _ENCODER) if encodes else from_context(question, holds)
+
+    def cache_is_longer(size: int) -> bool:
+        step = run.step(size)
+        return step["cache"].seconds >= step["projections"].seconds
+
     return {
-        "cache_over_projections": _cache_over_projections(run),
-        "cache_over_weights": _cache_over_weights(run),
-        "linear_smaller": _linear_smaller(run),
-        "linear_faster": _linear_faster(run),
+        "cache_over_projections": of_cache("the cache takes as long as projections", cache_is_longer),
+        "cache_over_weights": of_cache(
+            "the cache takes as long to read as a step's weights", lambda size: run.step(size)["cache"].bytes >= weights
+        ),
+        "linear_smaller": of_cache(
+            "a linear state is smaller than the cache", lambda size: run.model.cache_bytes(size, 1, run.cache) > state
+        ),
+        "linear_faster": from_context(
+            f"linear attention makes a {'pass' if encodes else 'token'} sooner",
+            lambda size: run.seconds(size, "linear") < run.seconds(size),
+        ),
         "compute_bound": _compute_bound(run, context),
     }
 
 
-def _cache_over_projections(run: Run) -> Crossing:
-    question = "the cache takes as long as projections"
-    if run.model.kind == "encoder":
-        return Crossing(question, "tokens", None, _ENCODER)
-
-    def is_longer(context: int) -> bool:
-        step = run.step(context)
-        return step["cache"].seconds >= step["projections"].seconds
-
-    at = first_size(is_longer)
-    return Crossing(question, "tokens", at, "" if at else _full_window(run))
-
-
-def _cache_over_weights(run: Run) -> Crossing:
-    """The context at which a step reads as many bytes of cache as of weights."""
-    question = "the cache takes as long to read as a step's weights"
-    if run.model.kind == "encoder":
-        return Crossing(question, "tokens", None, _ENCODER)
-    weights = weights_read(run)
-    at = first_size(lambda size: run.step(size)["cache"].bytes >= weights)
-    return Crossing(question, "tokens", at, "" if at else _full_window(run))
-
-
 def weights_read(run: Run) -> int:
     """Bytes of weights that a step reads."""
-    step = model_cost(run.model, run.batch, 1, 1, weights=run.weights, cache=run.cache, item=0, source=run.prompt)
+    past = 0 if run.model.kind == "encoder" else 1
+    step = model_cost(run.model, run.batch, 1, past, weights=run.weights, cache=run.cache, item=0, source=run.prompt)
     return sum(lines.read for name, lines in parts(step).items() if name != "cache")
-
-
-def _linear_smaller(run: Run) -> Crossing:
-    question = "a linear state is smaller than the cache"
-    if run.model.kind == "encoder":
-        return Crossing(question, "tokens", None, _ENCODER)
-    state = run.model.layers * state_bytes(run.model)
-    at = first_size(lambda size: run.model.cache_bytes(size, 1, run.cache) > state)
-    return Crossing(question, "tokens", at, "" if at else _full_window(run))
-
-
-def _linear_faster(run: Run) -> Crossing:
-    question = "linear attention makes a token sooner"
-    if run.model.kind == "encoder":
-        question = "linear attention makes a pass sooner"
-    at = first_size(lambda size: run.seconds(size, "linear") < run.seconds(size))
-    return Crossing(question, "tokens", at, "" if at else _full_window(run))
 
 
 def _full_window(run: Run) -> str:

@@ -11,9 +11,11 @@ kernels do not go through the dispatcher and count their flops themselves.
 
 from __future__ import annotations
 
+import tomllib
 import weakref
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, fields
+from importlib.resources import files
 from typing import Any
 
 import torch
@@ -29,54 +31,9 @@ from ..errors import OptionError, complaint
 FLASH = "_scaled_dot_product_flash_attention_for_cpu"
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# Names of torch's operators, without the trailing underscore of in-index variants.
-# Copy, create or select elements without arithmetic.
-DATA_MOVEMENT = _names(
-    "clone _to_copy copy cat stack index index_select gather embedding take masked_select scatter index_put index_copy "
-    "_index_put_impl constant_pad_nd fill zero zeros zeros_like new_zeros ones ones_like new_ones full full_like "
-    "new_full scalar_tensor arange linspace eye flip roll repeat repeat_interleave tril triu lift_fresh nonzero "
-    "_local_scalar_dense slice_backward select_backward slice_scatter select_scatter masked_scatter equal "
-    "empty empty_like empty_strided new_empty new_empty_strided resize"
-)
-# One flop per element, where torch has no tag for it.
-ELEMENTWISE = _names(
-    "cumsum cumprod elu_backward softplus_backward hardtanh_backward leaky_relu_backward log_sigmoid_backward glu "
-    "bernoulli rand randn rand_like randn_like normal uniform exponential random randint randperm "
-    "embedding_dense_backward scatter_add index_add fmod mse_loss"
-)
-# Several flops per element.
-FUSED = {
-    "_softmax": 5,  # largest, subtract, exp, sum, divide
-    "_log_softmax": 5,
-    "_softmax_backward_data": 4,  # multiply, sum, subtract, multiply
-    "_log_softmax_backward_data": 4,
-    "native_layer_norm": 7,  # mean, subtract, square, sum, multiply, weight, bias
-    "native_layer_norm_backward": 13,
-    "_fused_rms_norm": 4,  # square, sum, multiply, weight
-    "native_dropout": 2,  # draw, multiply
-}
-# Allocate without writing.
-EMPTY_FACTORIES = _names("empty empty_like empty_strided new_empty new_empty_strided resize")
-# Read only the shape and dtype of a tensor.
-LIKE_FACTORIES = _names(
-    "zeros_like ones_like full_like empty_like rand_like randn_like new_zeros new_ones new_full new_empty "
-    "new_empty_strided"
-)
-# Overwrite without reading.
-OVERWRITES = _names("copy fill zero bernoulli normal uniform exponential random")
-# INDEXING reads as much of its first tensor as it returns; SCATTERING writes as much as its last tensor has.
-INDEXING = _names("index index_select gather embedding take")
-SCATTERING = _names("index_put _index_put_impl scatter index_copy scatter_add index_add")
-# Scattering operators that add, and so also read.
-SCATTER_ADDING = _names("scatter_add index_add")
-# Read no elements.
-METADATA = _names("_fused_sdp_choice is_same_size sym_size sym_stride sym_numel sym_storage_offset")
-# Add their first tensor to a product.
-PRODUCT_SUMS = _names("addmm baddbmm addmv addbmm addr")
+_TABLES = tomllib.loads(files("qkv.profiling").joinpath("operators.toml").read_text(encoding="utf-8"))
+FUSED: dict[str, int] = _TABLES.pop("fused")
+OPERATORS = {name: frozenset(text.split()) for name, text in _TABLES.items()}
 
 
 @dataclass
@@ -236,7 +193,7 @@ class _Listener(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func.namespace == "prim" or _operator_name(func) in METADATA:
+        if func.namespace == "prim" or _operator_name(func) in OPERATORS["metadata"]:
             return func(*args, **kwargs)
         if func._overloadpacket not in flop_registry and _is_composite(func):
             # Under inference_mode composite operators are not decomposed before; count their parts.
@@ -270,24 +227,24 @@ class _Listener(TorchDispatchMode):
 
 def _bytes_moved(func: Any, given: list[Tensor], changed: list[Tensor], made: list[Tensor]) -> tuple[int, int]:
     name = _operator_name(func)
-    overwrites = name in OVERWRITES or "out" in func._overloadname
-    skipped = {id(t) for t in changed} if overwrites or name in SCATTERING else set()
+    overwrites = name in OPERATORS["overwrites"] or "out" in func._overloadname
+    skipped = {id(t) for t in changed} if overwrites or name in OPERATORS["scattering"] else set()
     first = given[0] if given else None
     read, seen = 0, set()
     for tensor in given:
-        if id(tensor) in skipped or name in LIKE_FACTORIES or not _is_strided(tensor):
+        if id(tensor) in skipped or name in OPERATORS["like_factories"] or not _is_strided(tensor):
             continue
         index = tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
         if index in seen:
             continue
         seen.add(index)
         size = tensor_bytes(tensor)
-        read += min(size, sum(map(tensor_bytes, made))) if tensor is first and name in INDEXING else size
-    if name in EMPTY_FACTORIES:
+        read += min(size, sum(map(tensor_bytes, made))) if tensor is first and name in OPERATORS["indexing"] else size
+    if name in OPERATORS["empty_factories"]:
         return read, 0
-    if name in SCATTERING and changed:
+    if name in OPERATORS["scattering"] and changed:
         placed = min(tensor_bytes(given[-1]), tensor_bytes(changed[0]))
-        return read + (placed if name in SCATTER_ADDING else 0), placed
+        return read + (placed if name in OPERATORS["scatter_adding"] else 0), placed
     return read, sum(map(tensor_bytes, (*made, *changed)))
 
 
@@ -301,18 +258,22 @@ def _operator_flops(
     if name in (FLASH, FLASH + "_backward"):
         return (*_flash_flops(name, given, args, kwargs), True)
     if packet in flop_registry:
-        return int(flop_registry[packet](*args, **kwargs, out_val=out)), made if name in PRODUCT_SUMS else 0, True
+        return (
+            int(flop_registry[packet](*args, **kwargs, out_val=out)),
+            made if name in OPERATORS["product_sums"] else 0,
+            True,
+        )
     if name in ("mv", "addmv", "dot", "vdot"):
-        return 2 * max(t.numel() for t in given), made if name in PRODUCT_SUMS else 0, True
+        return 2 * max(t.numel() for t in given), made if name in OPERATORS["product_sums"] else 0, True
     if name == "addbmm":
         return 2 * args[1].numel() * args[2].shape[2], args[1].shape[0] * made, True
     if name == "addr":
         return 0, 2 * made, True
-    if name in DATA_MOVEMENT or func.namespace == "qkv":
+    if name in OPERATORS["data_movement"] or func.namespace == "qkv":
         return 0, 0, True
     if name in FUSED:
         return 0, FUSED[name] * numbers, True
-    if name in ELEMENTWISE or _is_tagged(func):
+    if name in OPERATORS["elementwise"] or _is_tagged(func):
         return 0, numbers, True
     return 0, 0, False
 
