@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -504,9 +505,19 @@ def _symbols(text: str) -> Iterator[str]:
         if glued := re.fullmatch(r"([A-Za-zµσμ])and([A-Za-z])", name):
             yield glued[1]
             name = glued[2]
-        name = {"µ": "mu", "μ": "mu", "σ": "sigma"}.get(name, name)
+        name = spelled(name)
         if name and name.lower() not in _WORDS_IN_TERMS and (len(name) <= 3 or "_" in name or name in _GREEK):
             yield name.replace("{", "").replace("}", "")
+
+
+def spelled(text: str) -> str:
+    """A text with the names of Greek letters in place of the letters.
+
+    >>> spelled("σ τ")
+    'sigma tau'
+    """
+    return re.sub("[α-ωµ]", lambda sign: unicodedata.name(unicodedata.normalize("NFKC", sign[0])).split()[-1].lower()
+                  .replace("lamda", "lambda"), text)  # fmt: skip
 
 
 _GREEK = frozenset(

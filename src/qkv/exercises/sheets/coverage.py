@@ -17,7 +17,7 @@ from ..findings import Finding
 from ..record import Asked, Exercise, Span
 from ..solving import Answer, quantities
 from ..units import factor
-from .asked import TABLE, AskedFor, pattern, plain, sentences
+from .asked import TABLE, AskedFor, pattern, plain, sentences, spelled
 from .literals import read_number
 
 _ASIDE = re.compile(r"\W*(?:hint|for example|for instance|example|recall|note|remark|source|reminder)\b", re.IGNORECASE)
@@ -252,7 +252,7 @@ def foreign(exercise: Exercise, asked: Asked, answer: Answer, told: str) -> Iter
     said = {
         each
         for text in (exercise.text, told, *(given.symbol for given in exercise.givens))
-        for each in _NAME.findall(text)
+        for each in _NAME.findall(spelled(text))
     }
     names = {name for name in answer.symbols if re.search(rf"(?<![A-Za-z]){re.escape(name)}(?![A-Za-z])", answer.text)}
     missing = sorted(name for name in names if name not in said and name not in asked.in_terms_of)

@@ -14,13 +14,13 @@ _TABLE = Table("qkv.exercises.sheets", "laws.toml", 0)
 
 def find_laws(text: str) -> Iterator[Given]:
     """The laws that a text states: "q, k ~ N(0, I)", "independent with mean 0 and variance 1"."""
-    sampled = False
+    sampled, stated = False, set[str]()
+    shapes = {each.symbol: each.shape for each in find_shapes(text)}
     for found in _TABLE["sampled"].finditer(text):
         end = closing(text[: found.end() + 80], found.start("open"))
         if end > 0:
             sampled = True
             law = f"{_TABLE.data['kinds'].get(found['kind'][0], 'N')}({_typed(text[found.end() : end])})"
-            shapes = {each.symbol: each.shape for each in find_shapes(text)}
             for name in _names(found["names"]):
                 yield Given(symbol=name, role="law", law=law, shape=shapes.get(name[0]), span=(found.start(), end + 1))
     for sentence in _TABLE["sentence"].finditer(text):
@@ -28,9 +28,12 @@ def find_laws(text: str) -> Iterator[Given]:
             return  # two laws in one sentence: it is not certain which is whose
         if not sampled and not _TABLE["asking"].match(sentence.group()) and (law := _stated(sentence.group())):
             named = _TABLE["vectors"].search(sentence.group())
-            for name in _names(named["names"]) if named else [""]:
-                yield Given(symbol=name, role="law", law=law, span=sentence.span())
-            return
+            names = _names(named["names"]) if named else [""]
+            for name in names:
+                yield Given(symbol=name, role="law", law=law, shape=shapes.get(name), span=sentence.span())
+            if stated & {*names, ""} or "" in names:
+                return
+            stated |= {*names}  # another sentence may state the law of another vector
 
 
 def _names(text: str) -> list[str]:
@@ -59,6 +62,10 @@ def _stated(sentence: str) -> str:
 
 def find_shapes(text: str) -> Iterator[Given]:
     """Symbols that a text declares: "X ∈ ℝ^{n×d}" has the shape (n, d), "q, k ∈ ℝ^d" the shape (d,)."""
+    for found in _TABLE["spoken"].finditer(text):
+        size = found["shape"] or found["count"]
+        for name in re.split(r"\s*(?:,|\band\b)\s*", found["names"]):
+            yield Given(symbol=name, role="other", shape=(int(size) if size.isdigit() else size,), span=found.span())
     for found in _TABLE["shape"].finditer(text):
         sizes = [] if found["shape"] == "+" else re.split(r"\s*[×x]\s*", found["shape"])
         shape = tuple(int(size) if size.isdigit() else size for size in sizes)

@@ -14,7 +14,7 @@ from ..findings import Finding
 from ..record import LOOKED_AT, Asked, Definition, Exercise, Given, Option, Span, Structure, plain_label, shape_of
 from ..solving import Answer, Solution, Solved, quantities, solve_part
 from . import coverage, stated
-from .asked import TABLE, AskedFor, Clause, Wanted, find_asked, plain, row_number
+from .asked import TABLE, AskedFor, Clause, Wanted, find_asked, plain, row_number, sentences
 from .conventions import Settled, settled
 from .givens import find_definitions, find_givens
 from .parts import stem_of, with_parts
@@ -35,6 +35,7 @@ _TORN = re.compile(r"\b([qkxw])\s?T\s?([qkxw])\b")  # q^T k in the text of a PDF
 _ON_FORMULAS = frozenset({"sizes", "machines", "attention", "gradients", "norms", "positions"})
 _ON_ATTENTION = frozenset({"attention", "gradients", "positions"})
 _ON_FIGURES = _ON_FORMULAS | {"moments"}  # modules of solvers whose figures every number of the text may change
+_OF_SCORES = frozenset({"query", "key", "tokens", "query_weight", "key_weight", "width", "head_width"})
 _SEVERAL = re.compile(r"all that apply|select all|which of (?:the following|these)\b.{0,40}\bare\b", re.IGNORECASE)
 
 
@@ -109,8 +110,9 @@ def _read_tree(
     below: list[Reading] = []
     listings = ""
     stem = stem_of(question.text)
-    for part in question.parts:
-        below += _read_tree(replace(part, context=f"{part.context}{listings}"), whole, stem, before)
+    for place, part in enumerate(question.parts):
+        told = "".join(f"\n\n{each}" for each in _told(question.parts[:place], part))
+        below += _read_tree(replace(part, context=f"{part.context}{listings}{told}"), whole, stem, before)
         listings += (
             "".join(f"\n\n{match.group()}" for match in FENCED.finditer(part.text)) if "Test" not in part.label else ""
         )
@@ -121,6 +123,18 @@ def _read_tree(
     if asks and not _is_task(below) and not (stem and find_asked(stem).wanted):
         yield own
     yield from below
+
+
+def _told(earlier: Sequence[Question], part: Question) -> Iterator[str]:
+    """What earlier parts state for a part: what holds from there on, and what it refers to."""
+    found = TABLE["referred"].search(part.text)
+    wanted = found["part"] or (plain_label(earlier[-1].label)[-1:] if earlier else "") if found else ""
+    for each in earlier:
+        if wanted and plain_label(each.label)[-1:] == wanted.lower():
+            yield each.text
+        else:
+            spans = sentences(each.text)
+            yield from (each.text[slice(*span)] for span in spans if TABLE["carried"].search(each.text[slice(*span)]))
 
 
 def _inherited(readings: Sequence[Reading]) -> list[Reading]:
@@ -197,6 +211,10 @@ def _read(
     sized = any(quantities()[each.quantity]["module"] in ("sizes", "machines") for each in asks.wanted)
     givens = stated.with_usual_letters(givens) if sized else givens
     base = _base((*(given for given in givens if given.of != "change"), *more))
+    if any(given.role == "scores" and given.span is not None and given.value is not None for given in base):
+        # A question that states its scores does not speak of the queries, the keys and the scale of the set-up.
+        base = tuple(given for given in base if given.span is not None or given.role not in _OF_SCORES)
+        says = settled(text)
     options = tuple(Option(label=each.label, text=each.text) for each in question.options)
     base, assumed = stated.centred(base)
     exercise = Exercise(

@@ -71,12 +71,13 @@ def torn_sizes(givens: Sequence[Given], text: str) -> Iterator[Given]:
     """Sizes whose letter has lost the spaces around it, and degrees of kernels that are said in words."""
     kernel = re.search(
         r"\(\s*(?P<first>1\s*\+\s*)?q\s?(?:\^?\{?(?:T|\\top)\}?|·|\\cdot|ᵀ|\.)?\s?k(?:\s*\+\s*(?P<last>\d+|c))?\s*\)\s*"
-        r"\^\s*\{?(?P<degree>\d)",
+        r"(?:\^\s*\{?(?P<degree>\d)|(?P<raised>[²³⁴]))",
         text,
     )
     worded = re.search(r"\b(quadratic|cubic)\b", text, re.IGNORECASE)
     if not any(given.role == "degree" for given in givens) and (kernel or worded):
-        degree = int(kernel["degree"]) if kernel else {"quadratic": 2, "cubic": 3}[worded[1].lower()] if worded else 2
+        power = (kernel["degree"] or "".join(str("²³⁴".index(sign) + 2) for sign in kernel["raised"])) if kernel else ""
+        degree = int(power) if power else {"quadratic": 2, "cubic": 3}[worded[1].lower()] if worded else 2
         yield Given(role="degree", value=degree)
         if kernel and not any(given.role == "offset" for given in givens):
             yield Given(role="offset", value=1 if kernel["first"] else kernel["last"] or 0)

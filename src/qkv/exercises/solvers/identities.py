@@ -178,13 +178,16 @@ def _symbol(exercise: Exercise, role: str, usual: str) -> str:
 # --- kernels
 
 
-def _vectors(exercise: Exercise) -> tuple[str, str, str, dict[str, str]]:
-    """The names of a query, a key and their width, and the types of all names of a kernel."""
+def _vectors(exercise: Exercise, wanted: tuple[str, ...] = ()) -> tuple[str, str, str, dict[str, str]]:
+    """The names of a query, a key and their width, and the types of all names of a kernel.
+
+    `wanted` are the symbols of the answer: the only one is the width.
+    """
     named = [_symbol(exercise, role, "") for role in ("query", "key")]
     q, k = (name if name.islower() else usual for name, usual in zip(named, "qk", strict=True))
     query = exercise.given("query")
     width = exercise.size("head_width") or exercise.size("width")
-    width = str(width or (query.shape[-1] if query is not None and query.shape else "D"))
+    width = str(wanted[0] if len(wanted) == 1 else width or (query.shape[-1] if query is not None and query.shape else "D"))
     symbols = {q: f"vector[{width}]", k: f"vector[{width}]", **naturals(width)}
     for role, kind in (("offset", "nonnegative"), ("degree", "natural")):
         given = exercise.given(role)
@@ -232,7 +235,7 @@ def kernel(exercise: Exercise, asked: Asked) -> Answer:
 @solver("feature_map")
 def feature_map(exercise: Exercise, asked: Asked) -> Answer:
     """A map phi with phi(q)^T phi(k) = sim(q, k), every monomial once; with object "count", how many there are."""
-    q, k, width, symbols = _vectors(exercise)
+    q, k, width, symbols = _vectors(exercise, asked.in_terms_of)
     words = f"{asked.object} {exercise.structure.similarity}".lower()
     if re.search(r"exponential|softmax|random|gauss|rbf", words) and "polynomial" not in words:
         return _random_features(q, k, width, bool(re.search(r"gauss|rbf", words)))
