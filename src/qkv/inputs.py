@@ -276,7 +276,7 @@ def _check_options(similarity: AnySimilarity, backend: str, return_lse: bool, re
             raise OptionTypeError(complaint(name, repr(flag), "True or False"))
     if not isinstance(backend, str) or backend not in BACKEND_NAMES:
         raise OptionError(complaint("backend", repr(backend), "one of " + ", ".join(BACKEND_NAMES), _BACKEND_HINT))
-    if return_lse and not isinstance(similarity, Softmax):
+    if return_lse and not similarity.has_lse:
         given = f"True with {similarity!r}"
         raise OptionError(complaint("return_lse", given, "False", "only Softmax has a log-sum-exp of scores"))
 
@@ -399,7 +399,7 @@ def check_dropout(dropout: float, similarity: AnySimilarity) -> float:
     dropout = float(dropout)
     if not 0.0 <= dropout <= 1.0:
         raise OptionError(complaint("dropout", dropout, "a probability between 0 and 1", "0.0 turns it off"))
-    if dropout and isinstance(similarity, Argmax):
+    if dropout and similarity.picks_one_key:
         hint = "argmax has one key per query, and dropping it would leave none"
         raise OptionError(complaint("dropout", f"{dropout} with Argmax()", "0.0", hint))
     return dropout
@@ -438,7 +438,7 @@ class DecodeInputs(NamedTuple):
 
     @property
     def is_argmax(self) -> bool:
-        return isinstance(self.similarity, Argmax)
+        return self.similarity.picks_one_key
 
     @property
     def band(self) -> Band | None:

@@ -26,7 +26,7 @@ from ..errors import DtypeError, ShapeError, complaint
 from ..features import apply_feature_map
 from ..inputs import AttentionInputs, compact, compute_dtype, fold_group, is_traced, unfold_group
 from ..shapes import Bool, Float, Int
-from ..similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
+from ..similarity import AnySimilarity, FeatureMap, Polynomial, Softmax
 from .base import NEG_INF, Backend, Result, attended_pairs
 
 NAN = float("nan")
@@ -66,7 +66,7 @@ def attend(call: AttentionInputs, tile: Tile) -> Result:
     tile = tile._replace(query=tile.query.to(dtype), key=tile.key.to(dtype), value=tile.value.to(dtype))
     if isinstance(call.similarity, Softmax):
         return _softmax(call, tile, call.similarity)
-    if isinstance(call.similarity, Argmax):
+    if call.similarity.picks_one_key:
         return _argmax(call, tile)
     return _normalized_similarity(call, tile)
 

@@ -20,7 +20,7 @@ from ..inputs import AttentionInputs, compute_dtype, in_transform, is_compiling,
 from ..masks import Mask
 from ..masks.segments import boundaries
 from ..ops import library
-from ..similarity import AnySimilarity, Argmax, Softmax
+from ..similarity import AnySimilarity, Softmax
 from . import argmax, linear, sdpa
 from .base import NEG_INF, Backend, Result
 from .description import describe_mask, describe_similarity, mask_from_description, similarity_from_description
@@ -194,9 +194,9 @@ def _written(target: Tensor, source: Tensor, rows: slice, whole: bool) -> Tensor
 
 def _run_document(call: AttentionInputs, state: Tensor) -> tuple[Tensor, Tensor | None]:
     """The answer, and the state for the backward pass if there is one."""
-    keeps_lse = isinstance(call.similarity, Softmax) and state.dim() == 3
+    keeps_lse = call.similarity.has_lse and state.dim() == 3
     plain = call._replace(needs_grad=False, return_lse=keeps_lse)
-    if not (isinstance(call.similarity, Argmax) and call.needs_grad):
+    if not (call.similarity.picks_one_key and call.needs_grad):
         result = run_call(plain, choose(call))
         return result.out, result.lse if keeps_lse else None
     if choose(call).name != "argmax" or 0 in call.extent.shape:

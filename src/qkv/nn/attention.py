@@ -81,7 +81,7 @@ class Attention(ConfiguredModule):
         self.value = nn.Linear(self.context_width, self.kv_heads * self.head_width, bias)
         self.out = nn.Linear(self.heads * self.head_width, self.width, bias)
         self.positions = check_positions(positions, self.width, self.heads, self.head_width)
-        if isinstance(self.positions, BiasPositions) and not isinstance(self._similarity, Softmax):
+        if isinstance(self.positions, BiasPositions) and not self._similarity.has_lse:
             kind = type(self.positions).__name__
             hint = "only softmax scores take a bias; use Rotary, Learned or Sinusoidal"
             raise OptionError(complaint("positions", f"{kind} with {self._similarity!r}", "Softmax", hint))

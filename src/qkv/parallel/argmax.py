@@ -18,7 +18,6 @@ from ..backends.argmax import best_keys_of_part
 from ..backends.base import RUNS, native_kernel_reasons
 from ..backends.reference import NAN, Result
 from ..inputs import compute_dtype, read_inputs
-from ..similarity import Argmax
 from .inputs import ShardedInputs, Shards, Strategy
 from .transfer import RESULTS, Axis, Message, all_to_all, start
 
@@ -28,7 +27,7 @@ _NO_KEY, _NAN_SCORE = -1, -2  # no score is above -inf; a score is NaN
 def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
     call, name = sharded.call, type(sharded.call.similarity).__name__
     against = {
-        f"only Argmax() has a single best key, not {name}": not isinstance(call.similarity, Argmax),
+        f"only Argmax() has a single best key, not {name}": not call.similarity.picks_one_key,
         "return_weights asks for the len_q x len_k matrix of weights, which argmax never forms": call.return_weights,
         f"each rank runs the backend argmax, not {call.backend}": call.backend not in ("auto", "argmax"),
     }

@@ -42,7 +42,7 @@ STRIP_BYTES, MAX_STRIPS = 1 << 19, 16  # bytes of a message, and messages of an 
 def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
     call, name = sharded.call, type(sharded.call.similarity).__name__
     against = {
-        f"{name} has no log-sum-exp to merge partial results by": not isinstance(call.similarity, Softmax),
+        f"{name} has no log-sum-exp to merge partial results by": not call.similarity.has_lse,
         "dropout would have to be drawn again for each block in the backward pass": call.dropout > 0,
         "return_weights needs all keys on one rank, which ring never has": call.return_weights,
     }

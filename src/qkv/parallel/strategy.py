@@ -22,7 +22,6 @@ from ..errors import BackendRefused
 from ..features import feature_count
 from ..functional import attention
 from ..inputs import AttentionInputs
-from ..similarity import FeatureMap, Polynomial
 from . import argmax, gather, heads, ring, scan
 from .consensus import agree
 from .inputs import ShardedInputs, Strategy
@@ -118,7 +117,7 @@ def strategy_cost(sharded: ShardedInputs, split: str) -> Wire:
     bands = [sharded.attended_keys((row, row + 1)) for row in rows]
     causal = len(bands) > 0 and bands[0][1] < extent.len_k
     window = max([1, *(stop - first for first, stop in bands)])
-    sums = isinstance(call.similarity, Polynomial | FeatureMap)
+    sums = call.similarity.is_product
     features = max(1, feature_count(call.similarity, call.width)) if sums else None
     sizes = extent.batch, extent.heads, call.heads_kv, call.width, call.width_v, extent.len_k
     band = causal, window if causal and window < extent.len_k else None
