@@ -1,0 +1,1 @@
+"""Decoder-only transformers from GGUF and safetensors files, run without transformers."""

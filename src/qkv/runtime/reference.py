@@ -1,0 +1,182 @@
+"""Runs a program in float32 with torch, `qkv.decode` and KVCaches: what the native step is compared with."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..cache.decode import decode
+from ..cache.kv import KVCache
+from ..nn.positions import positions_after
+from ..shapes import Float, Int
+from ..similarity import Softmax
+from .blocks import PackedMatrix
+from .program import Attention, FeedForward, Linear, Norm, Program, Rotary
+
+_ACTIVATIONS = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": F.relu,
+}
+_BLOCK = 32  # activations that share a scale; for formats with larger blocks, as many as those
+_KEPT_BYTES = 2 << 30
+_DENSE: WeakKeyDictionary[PackedMatrix, Tensor] = WeakKeyDictionary()  # matrices in float32, up to _KEPT_BYTES
+
+
+def run(
+    program: Program,
+    tokens: Int[Tensor, "batch n"],
+    caches: Sequence[KVCache],
+    *,
+    lengths: Int[Tensor, " batch"] | None = None,
+    padding: str = "right",
+    every: bool = False,
+    activations: str = "float32",
+) -> Float[Tensor, "*rows vocabulary"]:
+    """Append tokens to the caches, one for each layer, and return logits of the next token.
+
+    If it raises, no cache has changed.
+
+    Args:
+        program: The model.
+        tokens: Token numbers; those of padding have no effect.
+        caches: As `new_caches` makes them.
+        lengths: How many tokens of each row are real; all if None.
+        padding: Where the padding is: "right" or "left" of the real tokens.
+        every: Whether to return the logits of all n tokens; otherwise of the last real token of each row.
+        activations: "float32", or "int8": what is multiplied by a matrix is rounded in blocks.
+
+    Returns:
+        (batch, vocabulary), or (batch, n, vocabulary).
+    """
+    batch, n = tokens.shape
+    index = torch.arange(n)
+    if lengths is not None:
+        real = index < lengths[:, None] if padding == "right" else index >= n - lengths[:, None]
+        tokens = tokens.masked_fill(~real, 0)
+    positions = positions_after(caches[0], n, lengths, padding).at(torch.device("cpu"))
+    angles: dict[Rotary, tuple[Tensor, Tensor]] = {}
+
+    def multiply(linear: Linear, x: Tensor) -> Tensor:
+        y = product(linear.weight, x, activations)
+        return y if linear.bias is None else y + linear.bias
+
+    def attend(attention: Attention, x: Tensor, cache: KVCache) -> Tensor:
+        linears = attention.query, attention.key, attention.value
+        query, key, value = (multiply(each, x).unflatten(-1, (-1, attention.width)).transpose(1, 2) for each in linears)
+        query, key = _normalized(attention.query_norm, query), _normalized(attention.key_norm, key)
+        if attention.rotary is not None:
+            if attention.rotary not in angles:
+                angles[attention.rotary] = _angles(attention.rotary, positions)
+            query, key = (_rotated(attention.rotary, each, *angles[attention.rotary]) for each in (query, key))
+        similarity = Softmax(scale=attention.scale, softcap=attention.softcap, sink=attention.sinks)
+        out = decode(query, key, value, cache, similarity=similarity, lengths=lengths, padding=padding)
+        return multiply(attention.output, out.transpose(1, 2).flatten(2))
+
+    def feed(forward: FeedForward, x: Tensor) -> Tensor:
+        activation = _ACTIVATIONS[forward.activation]
+        up = multiply(forward.up, x)
+        inner = activation(up) if forward.gate is None else activation(multiply(forward.gate, x)) * up
+        return multiply(forward.down, inner)
+
+    with torch.no_grad(), _all_or_none(caches):
+        x = program.embedding.dense(tokens.flatten()).view(batch, n, -1) * program.embedding_scale
+        for layer, cache in zip(program.layers, caches, strict=True):
+            attended = attend(layer.attention, _normalized(layer.attention_norm, x), cache)
+            x = x + _normalized(layer.attention_post_norm, attended)
+            fed = feed(layer.feed_forward, _normalized(layer.feed_forward_norm, x))
+            x = x + _normalized(layer.feed_forward_post_norm, fed)
+        if not every:
+            last = torch.full((batch,), n) if lengths is None or padding == "left" else lengths
+            x = x[torch.arange(batch), (last - 1).clamp(min=0)]
+        logits = multiply(program.logits, _normalized(program.norm, x))
+    cap = program.logits_softcap
+    return logits if cap is None else cap * torch.tanh(logits / cap)
+
+
+def new_caches(program: Program, batch: int, dtype: torch.dtype, capacity: int | None) -> list[KVCache]:
+    """An empty cache for each layer."""
+    sizes = ((each.attention.kv_heads, each.attention.width, each.attention.window) for each in program.layers)
+    return [
+        KVCache(batch, heads, width, window=window, dtype=dtype, capacity=capacity) for heads, width, window in sizes
+    ]
+
+
+def product(
+    weight: PackedMatrix, x: Float[Tensor, "*rows columns"], activations: str = "float32"
+) -> Float[Tensor, "*rows outputs"]:
+    """Wx in float32, for each row x; with "int8", of x rounded in blocks as the native product rounds it."""
+    if activations == "int8":
+        x = round_blocks(x, max(_BLOCK, weight.format.elements))
+    return x @ _dense(weight).T
+
+
+def round_blocks(x: Float[Tensor, "*rows columns"], block: int) -> Float[Tensor, "*rows columns"]:
+    """x rounded to int8 with a scale for each block: scale = max|x| / 127.
+
+    >>> round_blocks(torch.tensor([[254.0, -3.0, 0.5, 127.0]]), 2)
+    tensor([[254.,  -4.,   0., 127.]])
+    """
+    parts = F.pad(x, (0, -x.shape[-1] % block)).unflatten(-1, (-1, block))
+    scale = parts.abs().amax(-1, keepdim=True) / 127
+    numbers = torch.where(scale == 0, 0.0, parts / scale).round()
+    return (numbers * scale).flatten(-2)[..., : x.shape[-1]]
+
+
+def _dense(weight: PackedMatrix) -> Tensor:
+    found = _DENSE.get(weight)
+    if found is None:
+        found = weight.dense()
+        if found.nbytes + sum(each.nbytes for each in _DENSE.values()) <= _KEPT_BYTES:
+            _DENSE[weight] = found
+    return found
+
+
+def _normalized(norm: Norm | None, x: Tensor) -> Tensor:
+    if norm is None:
+        return x
+    if norm.kind == "layer":
+        return F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias, norm.eps)
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + norm.eps) * norm.weight
+
+
+def _angles(rotary: Rotary, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """cos and sin, in float32 from angles in float64: (n, pairs), or (batch, 1, n, pairs) where rows differ."""
+    angle = positions.unsqueeze(-1) * rotary.frequencies
+    angle = angle if angle.dim() == 2 else angle.unsqueeze(1)
+    return angle.cos().float() * rotary.scale, angle.sin().float() * rotary.scale
+
+
+def _rotated(rotary: Rotary, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    width = 2 * len(rotary.frequencies)
+    part, rest = x[..., :width], x[..., width:]
+    a, b = (part[..., 0::2], part[..., 1::2]) if rotary.interleaved else part.chunk(2, dim=-1)
+    pairs = a * cos - b * sin, b * cos + a * sin
+    part = torch.stack(pairs, dim=-1).flatten(-2) if rotary.interleaved else torch.cat(pairs, dim=-1)
+    return torch.cat([part, rest], dim=-1)
+
+
+@contextlib.contextmanager
+def _all_or_none(caches: Sequence[KVCache]) -> Iterator[None]:
+    """Restore all caches if a layer raises or is interrupted; until then, windows evict nothing."""
+    before: list[Any] = [(cache, cache.lengths, cache.keep_past) for cache in caches]
+    for cache in caches:
+        cache.keep_past = True
+    try:
+        yield
+    except BaseException:
+        for cache, lengths, _ in before:
+            cache.crop(lengths)
+        raise
+    finally:
+        for cache, _, kept in before:
+            if not kept:
+                cache.evict_past()
+            cache.keep_past = kept
