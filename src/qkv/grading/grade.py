@@ -250,7 +250,11 @@ def _may_be_wrong(each: Judged, right: Judged, row: Row, chat: Chat) -> bool:
     if not each.claim.counts:
         return False
     if each.outcome.kind == "unread":
-        if each.claim.claim and each.claim.turn == right.claim.turn and chat.turns[each.claim.turn].speaker == "unknown":
+        if (
+            each.claim.claim
+            and each.claim.turn == right.claim.turn
+            and chat.turns[each.claim.turn].speaker == "unknown"
+        ):
             return True  # a turn without a speaker may hold a doubt between the two
         between = _student_turns(chat, each.claim.turn, right.claim.turn)
         return any(_doubts(turn.text, row.question, row.part) for turn in between)

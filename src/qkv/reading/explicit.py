@@ -18,7 +18,7 @@ from .questions import Place, Questions, pattern, phrases
 from .sections import Found, Section, Walk, answer_cell, spoken_units
 from .torn import balanced, is_fragment, is_torn, over_lines
 from .units import Unit
-from .values import GROUP, has_other_names, is_class, is_formula, listings, options, value_of
+from .values import GROUP, array_in, has_other_names, is_class, is_formula, listings, options, value_of
 
 _INLINE = re.compile(r"(?:\$([^$\n]+=[^$\n]+)\$|\\\(((?:(?!\\\)).)+=(?:(?!\\\)).)+)\\\))[\s.,;]*$")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
@@ -307,9 +307,9 @@ def _taken(section: Section, lines: Sequence[Unit], at: int, text: str, anchor: 
     elif section.place.kind == "array":
         if not GROUP.search(text) and at + 1 < len(lines) and lines[at + 1].turn is unit.turn:
             unit, text = _joined(lines, at + 1, lines[at + 1].text)
-        groups = {match.group() for match in GROUP.finditer(text)}
         # Several arrays are an answer where each has its name.
-        value = groups.pop() if len(groups) == 1 else text.strip() if groups and is_formula(text, 0) else None
+        several = len({match.group() for match in GROUP.finditer(text)}) > 1 and is_formula(text, 0)
+        value = text.strip() if several else array_in(text)
     elif not is_torn(text, "", after if unit.kind == "line" else ""):
         value = value_of(text, section.place)
     return Found(value or "", unit.start, unit.stop, unit.turn, anchor)

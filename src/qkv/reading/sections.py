@@ -136,6 +136,11 @@ class Walk:
                 state.section.units.append(unit)
             return
         line = unit.cells[0] if unit.kind in ("row", "head") and unit.cells else unit.text
+        if unit.kind == "row" and len(unit.cells) > 2 and line.strip().isdigit() and label_of(unit.cells[1]):
+            # A column for the question, and one for the part.
+            line = line.strip() + re.sub(rf"^{phrases()['lead']}", "", unit.cells[1])
+            unit = replace(unit, cells=(line, *unit.cells[2:]))
+            state.header = state.header if len(state.header) == len(unit.cells) else state.header[1:]
         plain = re.sub(rf"^{phrases()['lead']}", "", line)
         if unit.kind == "line" and pattern("summary").match(plain) and not label_of(line):
             state.section, state.path, state.blank, state.summary = None, (), "", True

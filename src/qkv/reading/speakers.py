@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -57,7 +58,7 @@ def role_of(name: str) -> str | None:
     >>> role_of("ChatGPT"), role_of("Student 2"), role_of("Dana"), role_of("AI tutor")
     ('tutor', 'student', None, 'tutor')
     """
-    plain = re.sub(r"\s+", " ", re.sub(r"[^\w\s-]", " ", name)).strip().lower()
+    plain = re.sub(r"\s+", " ", re.sub(r"[^\w\s-]", " ", name)).strip().lower().removeprefix("the ")
     plain = re.sub(r"(?<=[^\W\d_]{2})[ -](?:\d{1,2}|[a-z])$", "", plain).removesuffix(" said")
     for role in ROLES:
         if plain in names()[role]:
@@ -74,7 +75,7 @@ def marks(text: str) -> list[Mark]:
     strong = {mark.role for mark in found if not mark.weak}
     found = [mark for mark in found if not (mark.weak and mark.role in strong and mark.role != "note")]
     if not _takes_turns([mark for mark in found if mark.role in ("student", "tutor")]):
-        found = _pairs(text)
+        found = _pairs(text) or _partners(text)
     return found
 
 
@@ -108,10 +109,32 @@ def _alone(text: str) -> list[Mark]:
 def _pairs(text: str) -> list[Mark]:
     """Q: and A:, where they alternate strictly."""
     roles = names()["pairs"]
-    found = []
-    for match in _line()[0].finditer(text):
+    found = {}
+    for match in (*_line()[1].finditer(text), *_line()[0].finditer(text)):
         name = match["name"].strip()
-        if name.lower() in roles and not match["suffix"]:
-            found.append(Mark(match.start(), match.end(), roles[name.lower()], name))
-    strict = len(found) > 1 and all(one.role != two.role for one, two in itertools.pairwise(found))
-    return found if strict and found[0].role == "student" else []
+        if name.lower() in roles and not match["suffix"] and re.search(r":|^\W*[A-Z]\w", match[0]):
+            found.setdefault(match.start(), Mark(match.start(), match.end(), roles[name.lower()], name))
+    marked = [found[start] for start in sorted(found)]
+    return marked if len(marked) > 1 and _alternate(marked) and marked[0].role == "student" else []
+
+
+def _partners(text: str) -> list[Mark]:
+    """Two names that take turns, as headings, in bold or alone on lines, of which one is known: the other answers it."""
+    alone = [match for match in _line()[1].finditer(text) if not match["suffix"]]
+    for known in dict.fromkeys(name for match in alone if (name := match["name"].strip()) in names()["alone"]):
+        role = role_of(known)
+        first = next(match for match in alone if match["name"].strip() == known)
+        form = re.sub(r"\w.*\w|\w", "N", first[0].strip())
+        spoken = [match for match in alone if re.sub(r"\w.*\w|\w", "N", match[0].strip()) == form]
+        counts = Counter(match["name"].strip() for match in spoken)
+        other = next((name for name, count in counts.most_common(2) if name != known and count > 1), "")
+        roles = {known: role or "", other: {"student": "tutor", "tutor": "student"}.get(role or "", "")}
+        found = [Mark(each.start(), each.end(), roles[name], name) for each in spoken
+                 if (name := each["name"].strip()) in roles]  # fmt: skip
+        if other and roles[other] and role_of(other) is None and len(found) > 3 and _alternate(found):
+            return found
+    return []
+
+
+def _alternate(found: Sequence[Mark]) -> bool:
+    return all(one.role != two.role for one, two in itertools.pairwise(found))

@@ -23,6 +23,21 @@ GROUP = re.compile(
 )
 
 
+def array_in(text: str) -> str | None:
+    """The one array of a text, with its factors where it is a product; None where there are several, or it is torn."""
+    found = list({match.group(): match for match in GROUP.finditer(text)}.values())
+    if len(found) != 1:
+        return None
+    before, after = text[: found[0].start()].rstrip(" $"), text[found[0].end() :].lstrip(" $")
+    if not re.search(r"[\d)}\]/*·×⋅+\-−√]$|\\(?:cdot|times|,|;)$", before) and not re.match(
+        r"[/*·×⋅+^]|\\(?:cdot|times)", after
+    ):
+        return found[0].group()
+    # An array that a factor stands before or behind is the answer only with it.
+    end = re.split(r"=|≈|\\approx|:\s", text)[-1].strip(" $.")
+    return end if found[0].group() in end and is_formula(end, 0) else None
+
+
 def is_formula(text: str, words_allowed: int = 1) -> bool:
     """Whether a line is a formula, with no more than so many words that are not of mathematics."""
     text = re.sub(phrases()["remark"], "", re.sub(phrases()["arrow"], "", text.strip()))

@@ -187,7 +187,9 @@ def _vectors(exercise: Exercise, wanted: tuple[str, ...] = ()) -> tuple[str, str
     q, k = (name if name.islower() else usual for name, usual in zip(named, "qk", strict=True))
     query = exercise.given("query")
     width = exercise.size("head_width") or exercise.size("width")
-    width = str(wanted[0] if len(wanted) == 1 else width or (query.shape[-1] if query is not None and query.shape else "D"))
+    width = str(
+        wanted[0] if len(wanted) == 1 else width or (query.shape[-1] if query is not None and query.shape else "D")
+    )
     symbols = {q: f"vector[{width}]", k: f"vector[{width}]", **naturals(width)}
     for role, kind in (("offset", "nonnegative"), ("degree", "natural")):
         given = exercise.given(role)
