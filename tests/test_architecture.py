@@ -27,6 +27,7 @@ ORDER = [
     "compat",
     "nn",
     "hf",
+    "runtime",
     "parallel",
     "testing",
     "profiling",
