@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import OptionError, complaint
 from ..similarity import Softmax
@@ -256,19 +256,10 @@ def _feed_forward(model: Model, step: StepSizes, sparse: bool) -> list[Line]:
     d, tokens, ups = model.d_model, step.tokens, 2 if model.gated else 1
     if not sparse:
         lines = _network("feed-forward", d, model.d_ff, tokens, ups, step, storage_bytes(d * model.d_ff, step.weights))
-        if model.ff_bias:
-            numbers = ups * model.d_ff + d
-            lines.append(Line("feed-forward: biases", tokens * numbers, storage_bytes(numbers, step.weights)))
-        return lines
+        return lines + ([_bias("feed-forward: biases", tokens, ups * model.d_ff + d, step)] if model.ff_bias else [])
     wide, active = model.expert_d_ff, model.experts_active
     used = _expert_bytes(model, tokens, step)
-    router = Line(
-        "feed-forward: router",
-        2 * tokens * d * model.experts,
-        step.item * tokens * d + storage_bytes(d * model.experts, step.weights),
-        step.item * tokens * model.experts,
-        product=True,
-    )
+    router = projection_line("feed-forward: router", tokens, d, model.experts, step)
     # Exponential, sum, compare; a bias is one more.
     chosen = Line("feed-forward: choice", (3 + int(model.router_bias)) * tokens * model.experts)
     joined = Line("feed-forward: sum of experts", 2 * tokens * active * d)
@@ -323,10 +314,9 @@ def experts_used(model: Model, tokens: Number) -> Number:
 
 def _logits(model: Model, step: StepSizes, tokens: Number) -> Ledger:
     d, words = model.d_model, model.vocabulary
-    read = step.item * tokens * d + storage_bytes(d * words, step.weights)
-    lines = [Line("logits: product", 2 * tokens * d * words, read, step.item * tokens * words, product=True)]
+    lines = [projection_line("logits: product", tokens, d, words, step)]
     if model.head_bias:
-        lines.append(Line("logits: bias", tokens * words, storage_bytes(words, step.weights)))
+        lines.append(_bias("logits: bias", tokens, words, step))
     return _with_backward("logits", lines, step.training)
 
 
@@ -351,10 +341,6 @@ def _with_backward(name: str, lines: list[Line], training: bool) -> Ledger:
         flops = line.flops if line.product else 2 * line.flops
         backward += [Line(f"{line.name}, {what}", flops, line.read, line.written, line.product) for what in by]
     return Ledger(name, (*lines, *backward))
-
-
-if TYPE_CHECKING:
-    pass
 
 
 def attention_lines(model: Model, step: StepSizes, window: Number | None, source: Number | None = None) -> list[Line]:
@@ -398,10 +384,18 @@ def attended_pairs(step: StepSizes, window: Number | None) -> Number:
     return step.batch * (growing * past + growing * (growing + 1) // 2 + (new - growing) * window)
 
 
-def projection_line(name: str, tokens: Number, wide: Number, out: Number, step: StepSizes) -> Line:
-    """(tokens, wide) times (wide, out); weights are read once, whatever the batch."""
-    weights = storage_bytes(wide * out, step.weights)
+def projection_line(
+    name: str, tokens: Number, wide: Number, out: Number, step: StepSizes, matrices: Number = 1
+) -> Line:
+    """(tokens, wide) times (wide, out), one of several matrices for each row; weights are read once, whatever the
+    batch."""
+    weights = storage_bytes(matrices * wide * out, step.weights)
     return Line(name, 2 * tokens * wide * out, step.item * tokens * wide + weights, step.item * tokens * out, True)
+
+
+def _bias(name: str, tokens: Number, numbers: Number, step: StepSizes) -> Line:
+    """One addition for each number of each token."""
+    return Line(name, tokens * numbers, storage_bytes(numbers, step.weights))
 
 
 def _in_projections(model: Model, step: StepSizes) -> list[Line]:
@@ -414,8 +408,7 @@ def _in_projections(model: Model, step: StepSizes) -> list[Line]:
         projection_line("projections: value", tokens, d, values, step),
     ]
     if model.qkv_bias:
-        numbers = queries + wide + values
-        lines.append(Line("projections: biases", tokens * numbers, storage_bytes(numbers, step.weights)))
+        lines.append(_bias("projections: biases", tokens, queries + wide + values, step))
     if model.qk_norm is not None:
         vectors = 2 * model.head_width if model.qk_norm == "head" else queries + wide
         flops = 4 * tokens * (queries + wide)
@@ -425,12 +418,7 @@ def _in_projections(model: Model, step: StepSizes) -> list[Line]:
 
 def _out_projection(model: Model, step: StepSizes) -> list[Line]:
     lines = [projection_line("projections: output", step.tokens, model.heads * model.value_width, model.d_model, step)]
-    if model.out_bias:
-        added = Line(
-            "projections: output bias", step.tokens * model.d_model, storage_bytes(model.d_model, step.weights)
-        )
-        lines.append(added)
-    return lines
+    return lines + ([_bias("projections: output bias", step.tokens, model.d_model, step)] if model.out_bias else [])
 
 
 def _rotation(numbers: Number) -> list[Line]:
@@ -448,15 +436,10 @@ def _scores(
         "scores": step.item * sizes.query_numbers + keys_read,
         "weighted values": step.item * sizes.value_numbers if values_read is None else values_read,
     }
+    lines = backend_ledger("blockwise", workload, step.training).lines
     return [
-        Line(
-            f"scores: {names.get(line.name, line.name)}",
-            line.flops,
-            reads.get(line.name, line.read),
-            line.written,
-            line.product,
-        )
-        for line in backend_ledger("blockwise", workload, step.training).lines
+        replace(line, name=f"scores: {names.get(line.name, line.name)}", read=reads.get(line.name, line.read))
+        for line in lines
     ]
 
 
@@ -477,8 +460,7 @@ def _linear(model: Model, step: StepSizes) -> list[Line]:
     workload = Workload(sizes, 0, step.item, Softmax(), features=w)
     state = step.batch * state_bytes(model)
     lines = [
-        Line(f"scores: {line.name}", line.flops, line.read, line.written, line.product)
-        for line in backend_ledger("linear", workload, step.training).lines
+        replace(line, name=f"scores: {line.name}") for line in backend_ledger("linear", workload, step.training).lines
     ]
     if step.caches:
         lines += [Line("cache: sums read", read=state), Line("cache: sums written", written=state)]
@@ -528,21 +510,8 @@ def _absorbed(model: Model, step: StepSizes, window: Number | None) -> list[Line
     plain = model.head_width - rope
     sizes = Sizes(step.batch, h, 1, step.new, step.new, rank + rope, rank)
     rows = step.tokens * h
-    weights = [storage_bytes(h * rank * wide, step.weights) for wide in (plain, model.value_width)]
-    into = Line(
-        "projections: queries into the latent space",
-        2 * rows * plain * rank,
-        step.item * rows * plain + weights[0],
-        step.item * rows * rank,
-        product=True,
-    )
-    back = Line(
-        "projections: answers out of the latent space",
-        2 * rows * rank * model.value_width,
-        step.item * rows * rank + weights[1],
-        step.item * rows * model.value_width,
-        product=True,
-    )
+    into = projection_line("projections: queries into the latent space", rows, plain, rank, step, h)
+    back = projection_line("projections: answers out of the latent space", rows, rank, model.value_width, step, h)
     # Values are the first coordinates of the keys, which have been read.
     scores = _scores(sizes, attended_pairs(step, window) * h, step, step.item * sizes.key_numbers, values_read=0)
     return [into, *scores, back]
@@ -573,7 +542,7 @@ def _cross(model: Model, step: StepSizes, source: Number) -> list[Line]:
     sizes = Sizes(step.batch, h, g, step.new, source, w, v)
     reads = (step.item * sizes.key_numbers, step.item * sizes.value_numbers) if fresh else (0, 0)
     scores = _scores(sizes, sizes.cells, step, *reads)
-    lines += [Line(f"{line.name}, cross", line.flops, line.read, line.written, line.product) for line in scores]
+    lines += [replace(line, name=f"{line.name}, cross") for line in scores]
     if fresh:
         lines.append(Line("cache: append, cross", written=storage_bytes(numbers, step.cache)))
     else:

@@ -95,12 +95,9 @@ def _backend(backend: str, workload: Workload, mask: Mask | None) -> str:
         return backend
     if "linear" not in serving:
         return serving[0]
-    linear_flops, score_flops = (
-        backend_ledger("linear", workload, False).flops,
-        backend_ledger("blockwise", workload, False).flops,
-    )
     # For formulas, linear: the choice for long sequences.
-    return "linear" if not isinstance(linear_flops - score_flops, int) or linear_flops < score_flops else "blockwise"
+    saved = backend_ledger("blockwise", workload, False).flops - backend_ledger("linear", workload, False).flops
+    return "linear" if not isinstance(saved, int) or saved > 0 else "blockwise"
 
 
 def sizes_of_shapes(query: Any, key: Any, value: Any) -> Sizes:
@@ -345,13 +342,7 @@ def _moved(line: Line, matrix: Number) -> Line:
     """A line of `reference` with its reads and writes of the matrix of scores."""
     written = {"scores": matrix, "exponentials": matrix, "power": matrix}
     read = {"largest": matrix, "exponentials": matrix, "power": matrix, "sum": matrix, "weighted values": matrix}
-    return Line(
-        line.name,
-        line.flops,
-        line.read + read.get(line.name, 0),
-        line.written + written.get(line.name, 0),
-        line.product,
-    )
+    return replace(line, read=line.read + read.get(line.name, 0), written=line.written + written.get(line.name, 0))
 
 
 def _backward(workload: Workload, backend: str) -> list[Line]:
