@@ -305,8 +305,9 @@ def _taken(section: Section, lines: Sequence[Unit], at: int, text: str, anchor: 
     if box := _boxed(text):
         value = box
     elif section.place.kind == "array":
-        if not GROUP.search(text) and at + 1 < len(lines) and lines[at + 1].turn is unit.turn:
+        if not GROUP.search(re.sub(r"\\[ ,;:!]", " ", text)) and at + 1 < len(lines) and lines[at + 1].turn is unit.turn:
             unit, text = _joined(lines, at + 1, lines[at + 1].text)
+        text = re.sub(r"\\[ ,;:!]", " ", text)
         # Several arrays are an answer where each has its name.
         several = len({match.group() for match in GROUP.finditer(text)}) > 1 and is_formula(text, 0)
         value = text.strip() if several else array_in(text)

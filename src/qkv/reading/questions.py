@@ -17,7 +17,7 @@ from ..exercises.solving import quantities
 _ROMANS = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii")
 _SHINGLE = 15  # letters; words may be glued or broken in either text
 _LABEL = r"""
-^(?P<lead>{lead})(?P<answer>(?:{answer}){answer_tie})?(?:{question_word})?
+^(?P<lead>{lead})(?P<led>{led_in})?(?P<answer>(?:{answer}){answer_tie})?(?:{question_word})?
 (?P<number>\d{{1,2}}(?=\s*[.,:-]?\s*(?:{part_word})?\(?[a-z]\)|[a-h]\b))?\s*[.,:-]?\s*
 (?:(?P<part>{part_word})|(?P<blank>{blank_word}))?
 (?:
@@ -45,7 +45,7 @@ def pattern(name: str) -> re.Pattern[str]:
 def _label() -> re.Pattern[str]:
     # In a verbose expression "#" and spaces have to be escaped.
     words = {name: re.sub(r"(?<!\\)#", r"\#", phrases()[name]).replace(" ", r"\ ")
-             for name in ("lead", "answer", "answer_tie", "question_word", "part_word", "blank_word")}  # fmt: skip
+             for name in ("lead", "led_in", "answer", "answer_tie", "question_word", "part_word", "blank_word")}  # fmt: skip
     return re.compile(_LABEL.format(**words), re.IGNORECASE | re.VERBOSE)
 
 
@@ -214,7 +214,7 @@ def label_of(line: str) -> Label | None:
     low = next((found[name] for name in lows if found[name]), "")
     letter = next(found[name] for name in ("round", "half", "dotted", "bare") if found[name])
     part, blank, number = bool(found["part"]), bool(found["blank"]), found["number"] or ""
-    if found["bare"] and not (part or blank or number):
+    if (found["bare"] and not (part or blank or number)) or (found["led"] and ":" not in found["end"]):
         return None
     if found["answer"] and not found["end"].strip() and not (part or found["round"]):
         return None

@@ -84,7 +84,8 @@ def judge_value(answer: Answer, formula: str, context: Context) -> Outcome:
         if begins not in ("equal", "conditional" if outcome.kind == "conditional" else ""):
             return unread("other_quantity", given=members[0])
     declared = squeezed(members[0]) in {squeezed(name) for name in symbols}
-    settled = any(PATTERNS["worded"].search(each) or compare(answer.text, each, symbols) for each in members[:-1])
+    steps = members[int(_names_it(members[0], answer, context)) : -1]  # what is asked is no step towards it
+    settled = any(PATTERNS["worded"].search(each) or compare(answer.text, each, symbols) for each in steps)
     if outcome.kind == "wrong" and (declared or settled):
         return unread("chain", first=members[0], second=end)
     for member in members[1:-1]:

@@ -445,9 +445,9 @@ def _wanted(clause: Clause, shown: str, text: str, phrase: Phrase, match: re.Mat
     row, rows = _row(shown, near) if _row(shown, near)[0] else _row(shown, far, named=False)
     own, place = _object(phrase, shown, text, near)
     own, place = (own, place) if own else _object(phrase, shown, text, far)
-    if not own and phrase.quantity in ("parameters", "flops") and _PRONOUN.search(shown, *near):
+    if own in ("", "layer") and phrase.quantity in ("parameters", "flops") and _PRONOUN.search(shown, *near):
         subject = f"{told} {shown[: clause.sentence[0]]}".strip()  # what the first sentence speaks of
-        own = _object(phrase, subject, subject, (0, min(60, next(sentences(subject), (0, 0))[1])))[0]
+        own = _object(phrase, subject, subject, (0, min(60, next(sentences(subject), (0, 0))[1])))[0] or own
     if not own and phrase.nearby:
         own, place = _object(phrase, shown, text, (0, len(shown)))
         own = own or _object(phrase, told, told, (0, len(told)))[0]

@@ -252,7 +252,7 @@ def foreign(exercise: Exercise, asked: Asked, answer: Answer, told: str) -> Iter
     said = {
         each
         for text in (exercise.text, told, *(given.symbol for given in exercise.givens))
-        for each in _NAME.findall(spelled(text))
+        for each in _NAME.findall(spelled(re.sub("[²³⁴]", "^", text)))
     }
     names = {name for name in answer.symbols if re.search(rf"(?<![A-Za-z]){re.escape(name)}(?![A-Za-z])", answer.text)}
     missing = sorted(name for name in names if name not in said and name not in asked.in_terms_of)
