@@ -1,11 +1,15 @@
 """Dispatch: which backend runs, why the others do not, and that a refusal is never silent."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import qkv
-from qkv.backends import BACKENDS, dispatch
-from qkv.backends.base import RUNS
+from qkv import inputs
+from qkv.backends import BACKENDS, dispatch, register
+from qkv.backends.base import CHOSEN, DEMANDS, RUNS
+from qkv.cost.price import Cost
 from qkv.errors import BackendRefused
 
 Q = torch.randn(1, 4, 64, 16)
@@ -170,3 +174,24 @@ def test_empty_calls_are_explained_and_cost_nothing(shape, similarity) -> None:
     choice = qkv.explain(query, key, key, similarity=similarity, mask=qkv.Causal(offset=3))
     assert str(choice)
     assert choice.cost.flops == 0 or choice.backend in ("native", "linear")
+
+
+def test_each_entry_of_the_table_of_demands_is_what_some_backend_lacks() -> None:
+    assert {name for backend in BACKENDS.values() for name in backend.lacks} == DEMANDS.keys()
+    assert BACKENDS["reference"].lacks == ()
+
+
+def test_a_registered_backend_takes_part_at_once() -> None:
+    qkv.attention(Q, Q, Q)  # a choice that is remembered
+    free = replace(BACKENDS["reference"], name="free", cost=lambda call: Cost(0, 0, 0, 0.0), lacks=("weights",))
+    register(free)
+    try:
+        assert ["auto", *BACKENDS] == inputs.BACKEND_NAMES
+        assert qkv.explain(Q, Q, Q).backend == "free"
+        assert dispatch.choose(inputs.read_inputs(Q, Q, Q, None, None, None, 0.0, "auto", False, False)) is free
+        assert "never forms" in qkv.explain(Q, Q, Q, return_weights=True).reasons["free"][0]
+        torch.testing.assert_close(qkv.attention(Q, Q, Q, backend="free"), qkv.attention(Q, Q, Q, backend="reference"))
+    finally:
+        del BACKENDS["free"]
+        inputs.BACKEND_NAMES.remove("free")
+        CHOSEN.clear()
