@@ -158,8 +158,14 @@ def judge(exercise: Exercise, part: str, claim: str) -> Outcome:
         outcome = _judge(exercise, part, claim)
     except QkvError as error:  # a record that was read from a sheet may contradict itself
         return unread("unsolved", why=str(error))
-    if outcome.kind == "conditional" and not _names_of(outcome.condition or "") <= _known_names(exercise):
-        return replace(outcome, kind="unread")  # a name that the question does not have may stand for one that it has
+    # A name that the question does not have may stand for one that it has; what was rounded, or is so by another convention, may be right.
+    unsure = not _names_of(outcome.condition or "") <= _known_names(exercise) or {
+        "rounding",
+        "unit",
+        "convention_condition",
+    } & {*outcome.codes}
+    if outcome.kind == "conditional" and unsure:
+        return replace(outcome, kind="unread")
     if "several" not in outcome.codes:
         return outcome
     ways = [way.strip(" ,;()") for way in pattern("other_ways").split(claim)]

@@ -305,7 +305,11 @@ def _taken(section: Section, lines: Sequence[Unit], at: int, text: str, anchor: 
     if box := _boxed(text):
         value = box
     elif section.place.kind == "array":
-        if not GROUP.search(re.sub(r"\\[ ,;:!]", " ", text)) and at + 1 < len(lines) and lines[at + 1].turn is unit.turn:
+        if (
+            not GROUP.search(re.sub(r"\\[ ,;:!]", " ", text))
+            and at + 1 < len(lines)
+            and lines[at + 1].turn is unit.turn
+        ):
             unit, text = _joined(lines, at + 1, lines[at + 1].text)
         text = re.sub(r"\\[ ,;:!]", " ", text)
         # Several arrays are an answer where each has its name.

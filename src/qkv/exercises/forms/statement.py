@@ -96,7 +96,9 @@ def doubted(text: str) -> Finding | None:
 
 
 def alternatives(text: str) -> list[str]:
-    """The answers between which an "or" leaves the choice; one for a text without it."""
+    """The answers between which an "or" leaves the choice, or one amount in two units; one for a text without them."""
+    if both := PATTERNS["amounts"].match(text.strip()):
+        return [both["one"], both["bracket"] or both["behind"]]
     return [piece.strip(" ,") for piece in re.split(r"(?<![\w\\])or(?!\w)", text)]
 
 

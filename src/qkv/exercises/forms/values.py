@@ -58,7 +58,8 @@ def reading(judge: Judge) -> Judge:
         if isinstance(formula, Finding):
             return Outcome("unread", (formula,))
         outcomes = [judge(answer, each, context) for each in alternatives(formula)]
-        return outcomes[0] if len(outcomes) == 1 or all(outcomes) else unread("several", count=len(outcomes))
+        same = all(outcomes) or all(outcome.kind == "wrong" for outcome in outcomes)
+        return outcomes[0] if same or len(outcomes) == 1 else unread("several", count=len(outcomes))
 
     return judge_text
 
@@ -258,7 +259,7 @@ def _near(answer: Answer, text: str, context: Context) -> Outcome | None:
     wanted, given = number_of(answer.value if answer.value is not None else answer.text), number_of(_as_number(text))
     if given is None and unit:
         with suppress(CannotSolve):
-            given = Fraction(quantity(text, "", dimension_of(unit)))
+            given = Fraction(quantity(text.strip(" ≈~"), "", dimension_of(unit)))
     if wanted is None or given is None or not wanted:
         return None
     gap, tolerance = abs(given - wanted), context.exercise.convention("tolerance")
@@ -266,6 +267,12 @@ def _near(answer: Answer, text: str, context: Context) -> Outcome | None:
         return right()
     if tolerance is not None and gap <= Fraction(str(tolerance)) * max(1, abs(wanted)):
         return right("within_tolerance", tolerance=tolerance)
+    if (
+        whole := re.match(r"[≈~\s]*([\d,]+)\s*([kKMGT]i?|million|billion)(?=B|FLOP|$)", text.strip(), re.IGNORECASE)
+    ) and (2 * gap <= (size := given / int(whole[1].replace(",", "") or 0)) or _binary(whole, size, wanted)):
+        # A whole number of MB or millions is rounded, coarsely below a hundred; and MB may stand for MiB.
+        near = len(whole[1]) > 2 and 2 * gap <= size
+        return right() if near else replace(conditional("it is rounded", "unit"), kind="unread")
     exact = wanted.denominator == 1 and not re.search(r"[.≈]", text) and not isinstance(answer.value, float)
     if not exact and gap <= CLOSE * abs(wanted):
         return conditional("numbers were rounded on the way", "rounding", right=answer.text)
@@ -279,6 +286,12 @@ def _near(answer: Answer, text: str, context: Context) -> Outcome | None:
         if near and compare(f"{answer.text.removesuffix(unit)} {unit}".strip(), other, {}).kind == "equal":
             return conditional(f"it is in {name}", "unit")
     return None
+
+
+def _binary(whole: re.Match[str], size: Fraction, wanted: Fraction) -> bool:
+    """Whether a whole number of kB, MB or GB is right where these are powers of 1024."""
+    powers = {1000**power: 1024**power for power in range(1, 5)}
+    return size in powers and abs(int(whole[1].replace(",", "")) * powers[size] - wanted) * 2 <= powers[size]
 
 
 def number_of(value: Any) -> Fraction | None:

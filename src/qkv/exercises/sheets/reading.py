@@ -138,12 +138,22 @@ def _told(earlier: Sequence[Question], part: Question) -> Iterator[str]:
 
 
 def _inherited(readings: Sequence[Reading]) -> list[Reading]:
-    """A growth class without symbols of its answer takes those of the part before, a kernel its constant."""
+    """A growth class without symbols of its answer takes those of the part before, a kernel its constant.
+
+    Weights and outputs that do not say how their scores are scaled take what a part on the scores says.
+    """
     found: list[Reading] = []
     symbols: tuple[str, ...] = ()
     constant: tuple[Given, ...] = ()
+    scaled: dict[Any, Any] = {}
     for reading in readings:
         asked = []
+        wanted = {each.quantity for each in reading.exercise.asked}
+        conventions = reading.exercise.conventions
+        if wanted & {"weights", "output"} and not reading.exercise.said("scale"):
+            conventions = conventions | scaled
+        elif "scores" in wanted and reading.exercise.said("scale"):
+            scaled = {"scale": conventions["scale"]}
         givens = reading.exercise.givens
         said = reading.exercise.of_role("offset")
         if not said and any(each.quantity in ("kernel", "feature_map") for each in reading.exercise.asked):
@@ -155,7 +165,7 @@ def _inherited(readings: Sequence[Reading]) -> list[Reading]:
                 asked.append(each.model_copy(update={"in_terms_of": symbols}))
             else:
                 asked.append(each)
-        inherited = {"asked": tuple(asked), "givens": givens}
+        inherited = {"asked": tuple(asked), "givens": givens, "conventions": conventions}
         found.append(replace(reading, exercise=reading.exercise.model_copy(update=inherited)))
     return found
 

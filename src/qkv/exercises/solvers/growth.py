@@ -278,7 +278,7 @@ def _solved(exercise: Exercise, asked: Asked, count: Callable[[Program, bool], P
     if (other := _class(count(p, False), exercise, asked, p)) != text:
         fields["also"] = (Also(other, other, "scores and weights written to memory"),)
         fields["assumed"] = assumed("whether scores go through memory", "that they do not")
-    if p.called == "softmax attention" and "softmax" not in asked.object and asked.quantity != "growth_moved":
+    if p.called == "softmax attention" and asked.quantity != "growth_moved":
         wider = Program(p.sizes)
         wider.add("projections", "attention")
         other = _class(count(wider, False), exercise, asked, wider)

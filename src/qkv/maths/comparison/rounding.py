@@ -275,7 +275,7 @@ def compare_quantities(gold: Node, answer: Node, found: Verdict, compare_values:
     for unit, size in usual_units(powers):
         scale = Number((), 1 / Fraction(size))
         sides = [
-            folded(t.Multiply((), (side, scale))) if powers_of else side
+            folded(t.Multiply(side.shape, (side, scale))) if powers_of else side
             for side, powers_of in ((right, wanted), (mine, given))
         ]
         verdicts.append(compare_values(sides[0], sides[1], found))
