@@ -38,7 +38,7 @@ class AnswerClaim(BaseModel):
     @property
     def counts(self) -> bool:
         """Whether the claim may be held against the one who made it: asserted, at an anchored place."""
-        return self.stance == "asserted" and self.anchor not in ("none", "equation")
+        return self.stance == "asserted" and self.anchor != "none"
 
 
 class Reader(Protocol):
