@@ -146,11 +146,9 @@ class _Builder:
         if not isinstance(activation, str) or activation not in _ACTIVATIONS:
             raise _refused(f"the activation {activation!r}", ", ".join(_ACTIVATIONS))
         self.activation = _ACTIVATIONS[activation]
-        self.biases = {"query", "key", "value"} if architecture == "qwen2" else set()
-        if values.flag("attention_bias", False):
-            self.biases |= {"query", "key", "value", "output"}
-        if values.flag("mlp_bias", False):
-            self.biases |= {"gate", "up", "down"}
+        biased = 4 if values.flag("attention_bias", False) else 3 if architecture == "qwen2" else 0
+        self.biases = set(("query", "key", "value", "output")[:biased])
+        self.biases |= {"gate", "up", "down"} if values.flag("mlp_bias", False) else set()
 
     def build(self) -> Program:
         name = self.names["embedding"] + ".weight"
@@ -222,40 +220,28 @@ class _Builder:
         return Rotary(frequencies, scale, self.interleaved)
 
     def _layer(self, at: int, window: int | None, rotary: Rotary) -> Layer:
-        prefix, inner = self.names["layer"].format(at), self.inner_width
-
-        def linear(part: str, rows: int, columns: int) -> Linear:
-            name = prefix + self.names[part]
-            has_bias = part in self.biases or f"{name}.bias" in self.left
-            return Linear(self._matrix(name, rows, columns), self._vector(f"{name}.bias", rows) if has_bias else None)
-
-        def norm(part: str, width: int = self.width) -> Norm:
-            return self._norm(prefix + self.names[part], width)
-
+        prefix, width, inner = self.names["layer"].format(at), self.width, self.inner_width
         queries, keys = self.heads * self.head_width, self.kv_heads * self.head_width
-        attention = Attention(
-            linear("query", queries, self.width),
-            linear("key", keys, self.width),
-            linear("value", keys, self.width),
-            linear("output", self.width, queries),
-            self.heads,
-            self.kv_heads,
-            self.head_width,
-            scale=(self.values.number("query_pre_attn_scalar", 256.0) if self.gemma else self.head_width) ** -0.5,
-            query_norm=norm("query_norm", self.head_width) if self.gemma else None,
-            key_norm=norm("key_norm", self.head_width) if self.gemma else None,
-            rotary=rotary,
-            window=window,
-        )
-        up, down = linear("up", inner, self.width), linear("down", self.width, inner)
-        return Layer(
-            attention,
-            FeedForward(up, down, linear("gate", inner, self.width), self.activation),
-            norm("attention_norm"),
-            norm("feed_forward_norm"),
-            norm("attention_post_norm") if self.gemma else None,
-            norm("feed_forward_post_norm") if self.gemma else None,
-        )
+        shapes = {"query": (queries, width), "key": (keys, width), "value": (keys, width), "output": (width, queries)}
+        shapes |= {"up": (inner, width), "down": (width, inner), "gate": (inner, width)}
+
+        def linear(part: str) -> Linear:
+            name = prefix + self.names[part]
+            bias = part in self.biases or f"{name}.bias" in self.left
+            vector = self._vector(f"{name}.bias", shapes[part][0]) if bias else None
+            return Linear(self._matrix(name, *shapes[part]), vector)
+
+        def norms(width: int, *parts: str) -> dict[str, Any]:
+            return {part: self._norm(prefix + self.names[part], width) for part in parts}
+
+        scale = (self.values.number("query_pre_attn_scalar", 256.0) if self.gemma else self.head_width) ** -0.5
+        more = norms(self.head_width, "query_norm", "key_norm") if self.gemma else {}
+        more |= {part: linear(part) for part in ("query", "key", "value", "output")}
+        sizes = {"heads": self.heads, "kv_heads": self.kv_heads, "width": self.head_width}
+        attention = Attention(**more, **sizes, scale=scale, rotary=rotary, window=window)
+        forward = FeedForward(linear("up"), linear("down"), linear("gate"), self.activation)
+        more = norms(width, "attention_post_norm", "feed_forward_post_norm") if self.gemma else {}
+        return Layer(attention, forward, **norms(width, "attention_norm", "feed_forward_norm"), **more)
 
     def _norm(self, name: str, width: int) -> Norm:
         return Norm(self._vector(f"{name}.weight", width) + self.norm_offset, self.eps)

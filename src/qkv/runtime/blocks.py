@@ -88,57 +88,17 @@ def _nibbles(bytes_: np.ndarray) -> np.ndarray:
     return np.concatenate([bytes_ & 15, bytes_ >> 4], axis=-1)
 
 
-def _fifth_bits(bytes_: np.ndarray) -> np.ndarray:
-    """32 bits of four bytes, as the fifth bit of a number."""
-    return np.unpackbits(np.ascontiguousarray(bytes_), axis=1, bitorder="little") << 4
-
-
-def _f32(blocks: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(blocks).view(np.float32)
-
-
-def _f16(blocks: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(blocks).view(np.float16).astype(np.float32)
-
-
-def _bf16(blocks: np.ndarray) -> np.ndarray:
-    return (np.ascontiguousarray(blocks).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-
-
-def _q8_0(blocks: np.ndarray) -> np.ndarray:
-    return blocks[:, 2:].view(np.int8) * _half(blocks, 0)
-
-
-def _q4_0(blocks: np.ndarray) -> np.ndarray:
-    return (_nibbles(blocks[:, 2:]).astype(np.float32) - 8) * _half(blocks, 0)
-
-
-def _q4_1(blocks: np.ndarray) -> np.ndarray:
-    return _nibbles(blocks[:, 4:]) * _half(blocks, 0) + _half(blocks, 2)
-
-
-def _q5_0(blocks: np.ndarray) -> np.ndarray:
-    numbers = _nibbles(blocks[:, 6:]) | _fifth_bits(blocks[:, 2:6])
-    return (numbers.astype(np.float32) - 16) * _half(blocks, 0)
-
-
-def _q5_1(blocks: np.ndarray) -> np.ndarray:
-    numbers = _nibbles(blocks[:, 8:]) | _fifth_bits(blocks[:, 4:8])
-    return numbers * _half(blocks, 0) + _half(blocks, 2)
-
-
-def _k_scales(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Eight scales and eight minima of six bits each, from 12 bytes."""
-    first, second, third = packed[:, :4], packed[:, 4:8], packed[:, 8:]
-    scales = np.concatenate([first & 63, (third & 15) | (first >> 6 << 4)], axis=1)
-    minima = np.concatenate([second & 63, (third >> 4) | (second >> 6 << 4)], axis=1)
-    return scales.astype(np.float32), minima.astype(np.float32)
+def _five_bits(bytes_: np.ndarray) -> np.ndarray:
+    """Numbers of five bits, as float32: the highest bits of 32 numbers in four bytes, then their nibbles."""
+    high = np.unpackbits(np.ascontiguousarray(bytes_[:, :4]), axis=1, bitorder="little") << 4
+    return (_nibbles(bytes_[:, 4:]) | high).astype(np.float32)
 
 
 def _k_blocks(blocks: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Numbers (blocks, 8, 32) times their scales less their minima."""
-    scales, minima = _k_scales(blocks[:, 4:16])
-    scales, minima = _half(blocks, 0) * scales, _half(blocks, 2) * minima
+    """Numbers (blocks, 8, 32) times their scales less their minima, of six bits each in 12 bytes."""
+    first, second, third = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
+    scales = _half(blocks, 0) * np.concatenate([first & 63, (third & 15) | (first >> 6 << 4)], axis=1)
+    minima = _half(blocks, 2) * np.concatenate([second & 63, (third >> 4) | (second >> 6 << 4)], axis=1)
     return numbers * scales[:, :, None] - minima[:, :, None]
 
 
@@ -161,17 +121,17 @@ def _q6_k(blocks: np.ndarray) -> np.ndarray:
 
 
 _ALL = (
-    WeightFormat("f32", 0, 1, 4, _f32),
-    WeightFormat("f16", 1, 1, 2, _f16),
-    WeightFormat("q4_0", 2, 32, 18, _q4_0, (0,)),
-    WeightFormat("q4_1", 3, 32, 20, _q4_1, (0, 2)),
-    WeightFormat("q5_0", 6, 32, 22, _q5_0, (0,)),
-    WeightFormat("q5_1", 7, 32, 24, _q5_1, (0, 2)),
-    WeightFormat("q8_0", 8, 32, 34, _q8_0, (0,)),
+    WeightFormat("f32", 0, 1, 4, lambda b: b.view(np.float32)),
+    WeightFormat("f16", 1, 1, 2, lambda b: b.view(np.float16).astype(np.float32)),
+    WeightFormat("bf16", 30, 1, 2, lambda b: (b.view(np.uint16).astype(np.uint32) << 16).view(np.float32)),
+    WeightFormat("q8_0", 8, 32, 34, lambda b: b[:, 2:].view(np.int8) * _half(b, 0), (0,)),
+    WeightFormat("q4_0", 2, 32, 18, lambda b: (_nibbles(b[:, 2:]).astype(np.float32) - 8) * _half(b, 0), (0,)),
+    WeightFormat("q4_1", 3, 32, 20, lambda b: _nibbles(b[:, 4:]) * _half(b, 0) + _half(b, 2), (0, 2)),
+    WeightFormat("q5_0", 6, 32, 22, lambda b: (_five_bits(b[:, 2:]) - 16) * _half(b, 0), (0,)),
+    WeightFormat("q5_1", 7, 32, 24, lambda b: _five_bits(b[:, 4:]) * _half(b, 0) + _half(b, 2), (0, 2)),
     WeightFormat("q4_k", 12, 256, 144, _q4_k, (0, 2)),
     WeightFormat("q5_k", 13, 256, 176, _q5_k, (0, 2)),
     WeightFormat("q6_k", 14, 256, 210, _q6_k, (208,)),
-    WeightFormat("bf16", 30, 1, 2, _bf16),
 )
 FORMATS = {each.name: each for each in _ALL}
 FORMAT_OF_CODE = {each.code: each for each in _ALL}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 
 from ..errors import OptionError, OptionTypeError, complaint
 from .blocks import FORMATS, PackedMatrix
-from .gguf import MAGIC, GgufFile, damaged
+from .gguf import GgufFile
 
 _FORMAT_OF_DTYPE = {"F32": FORMATS["f32"], "F16": FORMATS["f16"], "BF16": FORMATS["bf16"]}
 _WANTED = "a GGUF file, or a folder with config.json and safetensors"
@@ -25,12 +26,14 @@ class SafetensorsFolder:
 
     def __init__(self, path: Path) -> None:
         # Importing it imports transformers, which GGUF files do without.
+        from safetensors import safe_open
+
         from ..hf.checkpoint import open_checkpoint
 
         self.path = path
         self._checkpoint = open_checkpoint(path)
         self.config: dict[str, Any] = self._checkpoint.config
-        self._open: dict[str, Any] = {}
+        self._opened = functools.cache(lambda file: safe_open(path / file, framework="pt", device="cpu"))
 
     def names(self) -> list[str]:
         return list(self._checkpoint.tensors)
@@ -44,16 +47,9 @@ class SafetensorsFolder:
         if entry.dtype not in _FORMAT_OF_DTYPE or 0 in entry.shape or not entry.shape:
             given = f"{entry.file} with tensor {name} of {entry.dtype} and shape {entry.shape}"
             raise OptionError(complaint("path", given, "numbers in float32, float16 or bfloat16"))
-        tensor = self._tensors_of(entry.file).get_tensor(name).reshape(-1, entry.shape[-1])
+        tensor = self._opened(entry.file).get_tensor(name).reshape(-1, entry.shape[-1])
         layout = _FORMAT_OF_DTYPE[entry.dtype]
         return PackedMatrix(tensor.view(torch.uint8).numpy(), layout, len(tensor), entry.shape[-1], name)
-
-    def _tensors_of(self, file: str) -> Any:
-        from safetensors import safe_open
-
-        if file not in self._open:
-            self._open[file] = safe_open(self.path / file, framework="pt", device="cpu")
-        return self._open[file]
 
 
 Source = GgufFile | SafetensorsFolder
@@ -75,10 +71,4 @@ def open_source(path: str | os.PathLike[str]) -> Source:
             hint = f"name one of them, for example {found[0].name}" if found else "pickles are never read"
             raise OptionError(complaint("path", f"{location} with {len(found)} GGUF files", _WANTED, hint))
         location = found[0]
-    if not location.is_file():
-        raise damaged(location.name, "no contents: it is a pipe or a device")
-    with location.open("rb") as file:
-        if file.read(len(MAGIC)) != MAGIC:
-            hint = "pickles are never read"
-            raise OptionError(complaint("path", f"{location.name}, which is not a GGUF file", _WANTED, hint))
     return GgufFile(location)

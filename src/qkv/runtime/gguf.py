@@ -11,14 +11,14 @@ import mmap
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import OptionError, complaint
 from .blocks import FORMAT_OF_CODE, PackedMatrix, WeightFormat
 
-MAGIC = b"GGUF"
+_MAGIC = b"GGUF"
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _LENGTH = struct.Struct("<Q")
@@ -41,16 +41,13 @@ class GgufArray:
 
     def numbers(self) -> np.ndarray:
         """The elements, a view of the file; none of an array of text."""
-        if self.kind == _STRING:
-            return np.empty(0)
-        return np.frombuffer(self.file, np.dtype("<" + _SCALARS[self.kind]), self.count, self.start)
+        code, count = ("B", 0) if self.kind == _STRING else (_SCALARS[self.kind], self.count)
+        return np.frombuffer(self.file, np.dtype("<" + code), count, self.start)
 
     def texts(self) -> list[str]:
         """The elements as text; none of an array of numbers."""
         found, at = [], self.start
-        if self.kind != _STRING:
-            return found
-        for _ in range(self.count):
+        for _ in range(self.count if self.kind == _STRING else 0):
             (length,) = _LENGTH.unpack_from(self.file, at)
             at += 8 + length
             found.append(bytes(self.file[at - length : at]).decode("utf-8", "replace"))
@@ -121,9 +118,7 @@ class _Cursor:
         return found
 
 
-@dataclass(frozen=True)
-class _TensorEntry:
-    name: str
+class _TensorEntry(NamedTuple):
     shape: tuple[int, ...]  # as in torch: rows first
     format: WeightFormat
     start: int
@@ -149,8 +144,10 @@ class GgufFile:
         with path.open("rb") as file:
             mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         self._bytes, cursor = np.frombuffer(mapped, np.uint8), _Cursor(path.name, mapped)
-        if bytes(cursor.data[: cursor.take(4) + 4]) != MAGIC:
-            raise OptionError(complaint("path", f"{path.name}, which is not a GGUF file", "a GGUF file"))
+        if bytes(cursor.data[: cursor.take(4) + 4]) != _MAGIC:
+            raise OptionError(
+                complaint("path", f"{path.name}, which is not a GGUF file", "one", "pickles are never read")
+            )
         if (version := cursor.number("I")) not in (2, 3):
             raise damaged(path.name, f"version {version}; versions 2 and 3, little-endian, are read")
         tensors = cursor.count("tensors")
@@ -208,7 +205,7 @@ def _tensor_entries(cursor: _Cursor, count: int, alignment: Any) -> dict[str, _T
             raise damaged(name, f"tensor {key} that ends {stop - len(cursor.data) + first} bytes after the file")
         if offset < end:
             raise damaged(name, f"tensor {key} that overlaps another one")
-        entries[key], end = _TensorEntry(key, shape, layout, first + offset, first + stop), stop
+        entries[key], end = _TensorEntry(shape, layout, first + offset, first + stop), stop
     return entries
 
 

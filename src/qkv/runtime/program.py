@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -103,15 +102,3 @@ class Program:
     @property
     def width(self) -> int:
         return self.embedding.columns
-
-    @property
-    def is_tied(self) -> bool:
-        return self.logits.weight is self.embedding
-
-    def linears(self) -> Iterable[Linear]:
-        """Every product of a step, in order."""
-        for layer in self.layers:
-            attention, forward = layer.attention, layer.feed_forward
-            yield from (attention.query, attention.key, attention.value, attention.output)
-            yield from (each for each in (forward.gate, forward.up, forward.down) if each is not None)
-        yield self.logits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -14,17 +15,13 @@ from torch.nn import functional as F
 from ..cache.decode import decode
 from ..cache.kv import KVCache
 from ..nn.positions import positions_after
-from ..shapes import Float, Int
+from ..shapes import Bool, Float, Int
 from ..similarity import Softmax
 from .blocks import PackedMatrix
 from .program import Attention, FeedForward, Linear, Norm, Program, Rotary
 
-_ACTIVATIONS = {
-    "silu": F.silu,
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "relu": F.relu,
-}
+_GELU_TANH = partial(F.gelu, approximate="tanh")
+_ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu, "gelu_tanh": _GELU_TANH, "relu": F.relu}
 _BLOCK = 32  # activations that share a scale; for formats with larger blocks, as many as those
 _KEPT_BYTES = 2 << 30
 _DENSE: WeakKeyDictionary[PackedMatrix, Tensor] = WeakKeyDictionary()  # matrices in float32, up to _KEPT_BYTES
@@ -57,10 +54,8 @@ def run(
         (batch, vocabulary), or (batch, n, vocabulary).
     """
     batch, n = tokens.shape
-    index = torch.arange(n)
     if lengths is not None:
-        real = index < lengths[:, None] if padding == "right" else index >= n - lengths[:, None]
-        tokens = tokens.masked_fill(~real, 0)
+        tokens = tokens * real_tokens(n, lengths, padding)
     positions = positions_after(caches[0], n, lengths, padding).at(torch.device("cpu"))
     angles: dict[Rotary, tuple[Tensor, Tensor]] = {}
 
@@ -101,12 +96,16 @@ def run(
     return logits if cap is None else cap * torch.tanh(logits / cap)
 
 
+def real_tokens(n: int, lengths: Int[Tensor, " batch"], padding: str) -> Bool[Tensor, "batch n"]:
+    """True for the tokens that are not padding."""
+    index = torch.arange(n)
+    return index < lengths[:, None] if padding == "right" else index >= n - lengths[:, None]
+
+
 def new_caches(program: Program, batch: int, dtype: torch.dtype, capacity: int | None) -> list[KVCache]:
     """An empty cache for each layer."""
-    sizes = ((each.attention.kv_heads, each.attention.width, each.attention.window) for each in program.layers)
-    return [
-        KVCache(batch, heads, width, window=window, dtype=dtype, capacity=capacity) for heads, width, window in sizes
-    ]
+    parts = (layer.attention for layer in program.layers)
+    return [KVCache(batch, a.kv_heads, a.width, window=a.window, dtype=dtype, capacity=capacity) for a in parts]
 
 
 def product(

@@ -18,11 +18,10 @@ _SPACE = "▁"
 
 @dataclass(frozen=True)
 class TextTokenizer:
-    """A tokenizer: `tokenizer` is a tokenizers.Tokenizer, `start` precedes a text, a token of `stop` ends it."""
+    """A tokenizer: `tokenizer` is a tokenizers.Tokenizer, `start` precedes a text."""
 
     tokenizer: Any
-    start: tuple[int, ...]
-    stop: frozenset[int]
+    start: tuple[int, ...] = ()
 
     def encode(self, text: str) -> list[int]:
         return [*self.start, *self.tokenizer.encode(text).ids]
@@ -60,18 +59,26 @@ def read_tokenizer(source: Source, vocabulary: int) -> TextTokenizer:
     return found
 
 
+def read_stop_tokens(source: Source) -> frozenset[int]:
+    """The tokens that end a text, according to a file."""
+    if isinstance(source, SafetensorsFolder):
+        from ..hf.checkpoint import _read_json
+
+        options = source.path / "generation_config.json"
+        found = (_read_json(options) if options.is_file() else source.config).get("eos_token_id")
+        found = found if isinstance(found, list) else [found]
+    else:
+        found = [source.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
+    return frozenset(token for token in found if type(token) is int)
+
+
 def _from_folder(folder: SafetensorsFolder) -> TextTokenizer:
     from tokenizers import Tokenizer
 
-    from ..hf.checkpoint import _read_json
-
-    if not (folder.path / "tokenizer.json").is_file():
+    path = folder.path / "tokenizer.json"
+    if not path.is_file():
         raise OptionError(complaint("path", f"{folder.path} without tokenizer.json", "a tokenizer", "pass tokens"))
-    options = folder.path / "generation_config.json"
-    stop = (_read_json(options) if options.is_file() else {}).get("eos_token_id", folder.config.get("eos_token_id"))
-    stop = stop if isinstance(stop, list) else [stop]
-    tokenizer = Tokenizer.from_file(str(folder.path / "tokenizer.json"))
-    return TextTokenizer(tokenizer, (), frozenset(token for token in stop if type(token) is int))
+    return TextTokenizer(Tokenizer.from_file(str(path)))
 
 
 def _from_metadata(name: str, metadata: dict[str, Any]) -> TextTokenizer:
@@ -106,9 +113,9 @@ def _from_metadata(name: str, metadata: dict[str, Any]) -> TextTokenizer:
     pairs = list(zip(tokens, [] if kinds is None else kinds.numbers().tolist(), strict=False))
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t, k in pairs if k == _CONTROL])
     tokenizer.add_tokens([AddedToken(t, normalized=False) for t, k in pairs if k == _USER_DEFINED])
-    first, ends = get("bos_token_id", int), (get("eos_token_id", int), get("eot_token_id", int))
+    first = get("bos_token_id", int)
     start = (first,) if first is not None and get("add_bos_token", bool, kind == "llama") else ()
-    return TextTokenizer(tokenizer, start, frozenset(token for token in ends if token is not None))
+    return TextTokenizer(tokenizer, start)
 
 
 def _byte_level(name: str, tokens: list[str], merges: list[Any], split: str) -> Any:

@@ -1,0 +1,344 @@
+"""A model from a file: `load`, then `generate`, or `cache` and `step` for a loop of one's own."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..cache.kv import KVCache
+from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
+from ..inputs import check_lengths, check_size
+from ..masks.grid import as_integer
+from ..nn.generate import _check_seed, choose_token, log_probabilities
+from ..nn.module import check_number
+from ..shapes import Float, Int
+from . import reference
+from .architectures import read_program
+from .blocks import PACKED, PackedMatrix, pack
+from .files import Source, open_source
+from .program import Attention, FeedForward, Layer, Linear, Program
+from .tokenizer import TextTokenizer, read_stop_tokens, read_tokenizer
+
+_CHUNK = 512  # tokens of a prompt that run at a time
+ACTIVATIONS = ("float32", "int8")
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    weights: str | None = None,
+    activations: str = "float32",
+    threads: int | None = None,
+) -> Model:
+    """Open a decoder-only transformer: llama, qwen2 or gemma3. Weights are mapped, not read; nothing is downloaded.
+
+    Args:
+        path: A GGUF file, a folder with one, or a folder with config.json and safetensors.
+        weights: None keeps the formats of the file. "q8_0" or "q4_1" quantizes float weights to blocks of 32.
+        activations: What the weights are multiplied by: "float32", or "int8", rounded in blocks.
+        threads: Threads of a step; torch's number if None.
+
+    Returns:
+        A `Model`.
+
+    Raises:
+        OptionError: The file is damaged, or the model is one that transformers with `qkv.hf` runs instead.
+
+    >>> load("nowhere")
+    Traceback (most recent call last):
+    qkv.errors.OptionError: path: got 'nowhere', which does not exist, wanted a GGUF file, ...
+    """
+    if weights is not None and weights not in PACKED:
+        raise OptionError(complaint("weights", repr(weights), f"None, {' or '.join(PACKED)}"))
+    if activations not in ACTIVATIONS:
+        raise OptionError(complaint("activations", repr(activations), " or ".join(ACTIVATIONS)))
+    threads = None if threads is None else check_size("threads", threads)
+    source = open_source(path)
+    program = read_program(source)
+    if weights is not None:
+        packed = functools.cache(functools.partial(pack, name=weights))  # a tied matrix is packed once
+        program = _with_matrices(program, packed)
+    return Model(program, source, activations, threads)
+
+
+def _with_matrices(part: Any, convert: Callable[[PackedMatrix], PackedMatrix]) -> Any:
+    """A part of a program with other matrices."""
+    if isinstance(part, PackedMatrix):
+        return convert(part)
+    if isinstance(part, tuple):
+        return tuple(_with_matrices(each, convert) for each in part)
+    if not isinstance(part, Program | Layer | Attention | FeedForward | Linear):
+        return part
+    parts = {name: _with_matrices(getattr(part, name), convert) for name in part.__dataclass_fields__}
+    return replace(part, **parts)
+
+
+@dataclass(frozen=True)
+class ModelCache:
+    """Keys and values of a model: one `KVCache` for each layer, all of the same tokens."""
+
+    layers: list[KVCache]
+
+    @property
+    def batch(self) -> int:
+        return self.layers[0].batch
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest row."""
+        return self.layers[0].length
+
+    @property
+    def lengths(self) -> Int[Tensor, " batch"]:
+        return self.layers[0].lengths
+
+    @property
+    def nbytes(self) -> int:
+        return sum(layer.nbytes for layer in self.layers)
+
+    def fork(self) -> ModelCache:
+        """An independent cache with the same tokens, which are not copied."""
+        return ModelCache([layer.fork() for layer in self.layers])
+
+    def crop(self, n: Any) -> None:
+        """Keep the first n tokens of each row; see `KVCache.crop`."""
+        for layer in self.layers:
+            layer.crop(n)
+
+    def reorder(self, index: Any) -> None:
+        """Replace the rows by rows[index]; see `KVCache.reorder`."""
+        for layer in self.layers:
+            layer.reorder(index)
+
+
+@dataclass
+class Generated:
+    """What `generate` adds to a prompt.
+
+    tokens: The new tokens, the stop token included. text: Their text without the stop; empty if the prompt was tokens.
+    logprobs: log p of each token at temperature 1. top: The most probable tokens at each step, if `logprobs` was given.
+    finish: "stop", "length" or "callback".
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    logprobs: list[float] = field(default_factory=list)
+    top: list[dict[int, float]] = field(default_factory=list)
+    finish: str = ""
+
+
+class Model:
+    """A decoder-only transformer of a file; see `load`.
+
+    program: Its record. activations: "float32" or "int8". tokenizer: Read from the file when it is first used.
+    """
+
+    def __init__(self, program: Program, source: Source, activations: str, threads: int | None) -> None:
+        self.program, self.activations, self.threads = program, activations, threads
+        self._source = source
+
+    @cached_property
+    def tokenizer(self) -> TextTokenizer:
+        return read_tokenizer(self._source, self.program.vocabulary)
+
+    def cache(self, batch: int = 1, *, dtype: torch.dtype = torch.float32, capacity: int | None = None) -> ModelCache:
+        """An empty cache.
+
+        Args:
+            batch: Rows.
+            dtype: Storage format of keys and values, as for `KVCache`.
+            capacity: Memory for this many tokens of a row is allocated at once; it grows if None.
+        """
+        return ModelCache(reference.new_caches(self.program, batch, dtype, capacity))
+
+    def step(
+        self, tokens: Any, cache: ModelCache, *, lengths: Any = None, padding: str = "right", every: bool = False
+    ) -> Float[Tensor, "*rows vocabulary"]:
+        """Append tokens and return logits of the next one. If it raises, also for Ctrl-C, the cache is unchanged.
+
+        Args:
+            tokens: Integers (batch, n), or (n,) for one row.
+            cache: From `cache`.
+            lengths: How many tokens of each row are real; all if None. A row may have none.
+            padding: Where the others are: "right" or "left" of them.
+            every: Whether to return logits after each token; otherwise after the last real one of each row.
+
+        Returns:
+            (batch, vocabulary), or (batch, n, vocabulary); undefined at padding.
+        """
+        if not isinstance(cache, ModelCache) or len(cache.layers) != len(self.program.layers):
+            raise OptionTypeError(complaint("cache", type(cache).__name__, "a cache of this model", "model.cache()"))
+        given = _as_tokens("tokens", tokens)
+        given = given.unsqueeze(0) if given.dim() == 1 else given
+        if given.dim() != 2 or not given.shape[1] or len(given) != cache.batch:
+            raise ShapeError(complaint("tokens", f"shape {tuple(given.shape)}", f"({cache.batch}, n), n at least 1"))
+        counts, _ = check_lengths(lengths, padding, cache.batch, given.shape[1])
+        real = None if counts is None else torch.from_numpy(counts)
+        given = given if real is None else given * reference.real_tokens(given.shape[1], real, padding)
+        outside = given[(given < 0) | (given >= self.program.vocabulary)]
+        if len(outside):
+            wanted = f"0 to {self.program.vocabulary - 1}, the vocabulary"
+            raise OptionError(complaint("tokens", int(outside[0]), wanted))
+        longest = int((cache.lengths + (given.shape[1] if real is None else real)).max())
+        if longest > self.program.context:
+            raise ShapeError(complaint("tokens", f"{longest} in total", f"at most {self.program.context}, the context"))
+        options = {"lengths": real, "padding": padding, "every": every, "activations": self.activations}
+        with _torch_threads(self.threads):
+            return reference.run(self.program, given, cache.layers, **options)
+
+    def generate(
+        self,
+        prompt: Any,
+        max_new_tokens: int = 128,
+        *,
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        stop: Any = (),
+        logprobs: int = 0,
+        on_token: Callable[[int, int, str], Any] | None = None,
+        cache: ModelCache | None = None,
+    ) -> Any:
+        """Continue a prompt, or each of several.
+
+        Args:
+            prompt: Text, or a sequence of tokens; or a list of those.
+            max_new_tokens: The largest number of new tokens.
+            temperature: 0 takes the most probable token; otherwise p_i ∝ exp(logit_i / temperature) is sampled.
+            top_k: Sample among the k most probable tokens only.
+            top_p: Sample among the smallest set of tokens with at least this probability only.
+            seed: Makes sampling reproducible; if None, torch's generator is used.
+            stop: Tokens and texts that end a row, in addition to the model's own; the text ends before them.
+            logprobs: How many of the most probable tokens to return for each step.
+            on_token: Called as on_token(row, token, text) for every new token, with the text that is certain by then;
+                generation ends if it returns False.
+            cache: Tokens before the prompt, for example a fork of a shared prefix; it grows. A new one if None.
+
+        Returns:
+            A `Generated`, or a list of them for a list of prompts.
+        """
+        several = isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], int)
+        prompts = [self._prompt(each) for each in (prompt if several else [prompt])]
+        temperature = 0.0 if temperature == 0 else check_number("temperature", temperature, "a number, 0 or more")
+        top_k = None if top_k is None else check_size("top_k", top_k)
+        top_p = None if top_p is None else check_number("top_p", top_p, "a number above 0 and at most 1", high=1.0)
+        generator = None if seed is None else torch.Generator().manual_seed(_check_seed(seed))
+        new, logprobs = check_size("max_new_tokens", max_new_tokens), check_size("logprobs", logprobs, least=0)
+        stops = [stop] if isinstance(stop, str | int) else list(stop)
+        texts = [each for each in stops if isinstance(each, str) and each]
+        ends = self.stop_tokens | {as_integer("stop", each) for each in stops if not isinstance(each, str)}
+        with_text = bool(texts) or any(isinstance(each, str) for each in (prompt if several else [prompt]))
+        rows = [_Row(self.tokenizer if with_text else None, ends, texts, new) for _ in prompts]
+        cache = self.cache(len(prompts)) if cache is None else cache
+        logits = self._prefill(prompts, cache, new)
+        while True:
+            log_probs = self._log_probabilities(logits)
+            chosen = choose_token(log_probs, temperature, top_k, top_p, generator).tolist()
+            best = log_probs.topk(min(logprobs, log_probs.shape[1]))
+            active = [at for at, row in enumerate(rows) if not row.found.finish]
+            for at in active:
+                found, token = rows[at].found, chosen[at]
+                text = rows[at].add(token)
+                found.logprobs.append(float(log_probs[at, token]))
+                found.top.append(dict(zip(best.indices[at].tolist(), best.values[at].tolist(), strict=True)))
+                if on_token is not None and on_token(at, token, text) is False:
+                    for row in rows:
+                        row.found.finish = row.found.finish or "callback"
+            going = torch.tensor([not row.found.finish for row in rows])
+            if not going.any():
+                return [row.found for row in rows] if several else rows[0].found
+            lengths = None if going.all() else going.long()
+            logits = self.step(torch.tensor(chosen).unsqueeze(1), cache, lengths=lengths)
+            logits = torch.where(going.unsqueeze(1), logits, 0.0)
+
+    @cached_property
+    def stop_tokens(self) -> frozenset[int]:
+        """The tokens that end a text."""
+        return read_stop_tokens(self._source)
+
+    def _prompt(self, prompt: Any) -> Tensor:
+        tokens = _as_tokens("prompt", self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
+        if tokens.dim() != 1 or not tokens.numel():
+            given = f"shape {tuple(tokens.shape)}" if tokens.numel() else "no token"
+            raise ShapeError(complaint("prompt", given, "text, or at least one token"))
+        return tokens
+
+    def _prefill(self, prompts: list[Tensor], cache: ModelCache, new: int) -> Float[Tensor, "batch vocabulary"]:
+        """Run the prompts in chunks; logits after the last token of each."""
+        lengths = torch.tensor([len(each) for each in prompts])
+        longest, most = int(lengths.max()) + cache.length, self.program.context
+        if longest + new - 1 > most:
+            raise ShapeError(complaint("max_new_tokens", f"{new} after {longest}", f"at most {most}, the context"))
+        tokens = torch.nn.utils.rnn.pad_sequence(prompts, batch_first=True)
+        logits = torch.empty(len(prompts), self.program.vocabulary)
+        for start in range(0, tokens.shape[1], _CHUNK):
+            part = tokens[:, start : start + _CHUNK]
+            counts = (lengths - start).clamp(0, part.shape[1])
+            found = self.step(part, cache, lengths=None if (counts == part.shape[1]).all() else counts)
+            logits = torch.where((counts > 0).unsqueeze(1), found, logits)
+        return logits
+
+    def _log_probabilities(self, logits: Tensor) -> Tensor:
+        if bool(logits.isnan().any()):
+            matrices: list[PackedMatrix] = []
+            _with_matrices(self.program, lambda matrix: matrices.append(matrix) or matrix)
+            found = next(
+                (f"; {each.name} has weights that are not finite" for each in matrices if not each.is_finite()), ""
+            )
+            given = f"NaN logits{found}"
+            raise OptionError(complaint("path", given, "finite weights", "the file is damaged, or training diverged"))
+        return log_probabilities(logits)
+
+
+class _Row:
+    """A row that is being generated: what may be the beginning of a stop text is not shown yet."""
+
+    def __init__(self, tokenizer: TextTokenizer | None, ends: frozenset[int], texts: list[str], new: int) -> None:
+        self.found, self.shown, self.ends, self.texts, self.new = Generated(), 0, ends, texts, new
+        self.read = (lambda token: "") if tokenizer is None else tokenizer.stream()
+
+    def add(self, token: int) -> str:
+        """Take a token; returns the text that is certain now."""
+        found = self.found
+        found.tokens.append(token)
+        if token in self.ends:
+            found.finish = "stop"
+        else:
+            found.text += self.read(token)
+            found.finish = "length" if len(found.tokens) == self.new else ""
+        cuts = [at for text in self.texts if (at := found.text.find(text, self.shown)) >= 0]
+        if cuts:
+            found.text, found.finish = found.text[: min(cuts)], "stop"
+        begun = [n for text in self.texts for n in range(1, len(text)) if found.text.endswith(text[:n])]
+        sure = len(found.text) - (0 if found.finish else max(begun, default=0))
+        piece, self.shown = found.text[self.shown : sure], max(sure, self.shown)
+        return piece
+
+
+def _as_tokens(name: str, given: Any) -> Tensor:
+    try:
+        tokens = torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise OptionTypeError(complaint(name, repr(given)[:100], "integers")) from error
+    if tokens.numel() and (tokens.is_floating_point() or tokens.is_complex() or tokens.dtype is torch.bool):
+        raise DtypeError(complaint(name, tokens.dtype, "integers"))
+    return tokens.long()
+
+
+@contextlib.contextmanager
+def _torch_threads(count: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
