@@ -224,9 +224,9 @@ def _row(question: str, part: str, judged: Sequence[Judged], chat: Chat) -> Row:
         refuted = [place for place, each in enumerate(mine) if each in deciding and each.outcome.kind in _REFUTED]
         # What was said later and not read may be right.
         later = any(each.claim.counts and each.outcome.kind == "unread" for each in mine[max(refuted, default=0) :])
-        certain = (
-            bool(refuted) and not later and not _answered_elsewhere(row, mine[refuted[0]], mine[refuted[-1]], chat)
-        )
+        # The last equation under a label may be a step, a check or a special case: alone it accuses no tutor.
+        stated = any(mine[place].claim.anchor != "equation" for place in refuted)
+        certain = stated and not later and not _answered_elsewhere(row, mine[refuted[0]], mine[refuted[-1]], chat)
         return replace(row, status="never right" if certain else "unread")
     # An answer that the student doubts and that was not read may have been another one.
     known = not _doubted(row, deciding[0].claim.turn, chat) and not any(
@@ -237,7 +237,10 @@ def _row(question: str, part: str, judged: Sequence[Judged], chat: Chat) -> Row:
     faults = [each for each in before if each.outcome.kind in _FAULTS]
     between = _student_turns(chat, faults[0].claim.turn, right.claim.turn) if faults else []
     caught = any(concerns(turn.text, question, part) for turn in between)
-    if faults and (caught or any(each.outcome.kind != "incomplete" for each in faults)):
+    refuted = [each for each in faults if each.outcome.kind != "incomplete"]
+    if refuted and not caught and all(each.claim.anchor == "equation" for each in refuted):
+        return replace(row, status="unread")
+    if refuted or (faults and caught):
         unsure = all(turn.speaker == "unknown" for turn in chat.turns)
         row = replace(
             row, status="needed correction", found_by="unknown" if unsure else "student" if caught else "tutor"

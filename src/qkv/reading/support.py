@@ -178,7 +178,9 @@ class Admission:
         elif text and not (readable(text, place) and supported(text, claim.quote)):
             self.counts["claims_unsupported"] += 1
             text = ""
-        return claim.model_copy(update={"claim": text, "part": place.part})
+        # Who understands the text knows a conclusion from a step; rules see only where an equation stands.
+        anchor = "label" if claim.anchor == "equation" else claim.anchor
+        return claim.model_copy(update={"claim": text, "part": place.part, "anchor": anchor})
 
     def _explained(self, claim: AnswerClaim) -> str:
         """An explanation as it is judged: without lines of the sheet, torn formulas, and what it contrasts."""
