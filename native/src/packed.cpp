@@ -1,0 +1,137 @@
+#include "packed.h"
+
+#include <algorithm>
+
+#ifdef QKV_X86
+#include <cpuid.h>
+#endif
+
+#include "isa.h"
+#include "parallel.h"
+#include "scratch.h"
+
+namespace qkv {
+
+namespace {
+
+struct BlockSize {
+    int64_t columns, bytes;
+};
+
+constexpr BlockSize kBlockSizes[] = {{1, 4},   {1, 2},   {1, 2},    {32, 34},  {32, 18}, {32, 20},
+                                     {32, 22}, {32, 24}, {256, 144}, {256, 176}, {256, 210}};
+
+constexpr int64_t kJobBytes = 1 << 14;
+
+// Reads the row of this many bytes in jobs of whole groups of rows.
+int64_t few_job_rows(int64_t row_bytes) {
+    return std::max<int64_t>(kGroupRows, kJobBytes / std::max<int64_t>(row_bytes, 1) / kGroupRows * kGroupRows);
+}
+
+}  // namespace
+
+int64_t block_columns(WeightFormat format) { return kBlockSizes[static_cast<int>(format)].columns; }
+
+int64_t block_bytes(WeightFormat format) { return kBlockSizes[static_cast<int>(format)].bytes; }
+
+PackedProduct::PackedProduct(const PackedKernels& kernels, const PackedMatrix* matrices, int how_many, int64_t count,
+                             Activations activations)
+    : kernels_(kernels), matrices_(matrices), count_(count), columns_(matrices[0].columns), few_(count <= kFewRows) {
+    first_job_.push_back(0);
+    for (int m = 0; m < how_many; ++m) {
+        job_rows_.push_back(few_ ? few_job_rows(matrices[m].row_bytes) : kTileWeights);
+        first_job_.push_back(first_job_.back() + (count_ == 0 ? 0 : ceil_div(matrices[m].rows, job_rows_.back())));
+        if (activations == Activations::int8 && is_quantised(matrices[m].format)) rounded_ = true;
+    }
+    widened_ = rounded_ && !few_ && !kernels.int8_tiles;
+    if (rounded_) {
+        // Digits, scales by 32 columns and by 16, and sums; and float32 again if no kernel multiplies digits.
+        const int64_t floats = 12 * padded_blocks(columns_) + (widened_ ? round_up(columns_, 16) : 0);
+        shared_floats_ = checked_product(count_, floats);
+    }
+    worker_floats_ = round_up(few_ ? few_floats(columns_) : many_floats(columns_), 16);
+}
+
+// The arrays of the shared scratch: digits, scales, pairs, sums, widened rows.
+PackedRows PackedProduct::rows(const float* x, const float* shared) const {
+    const int64_t slots = padded_blocks(columns_);
+    const float* scales = shared + count_ * 8 * slots;
+    return {x,      count_, columns_, slots, reinterpret_cast<const int8_t*>(shared), scales, scales + count_ * slots,
+            scales + count_ * 3 * slots};
+}
+
+void PackedProduct::prepare_row(int64_t row, const float* x, float* shared) const {
+    if (!rounded_) return;
+    const PackedRows all = rows(x, shared);
+    const int64_t slots = all.slots;
+    int8_t* digits = const_cast<int8_t*>(all.digits) + row * 32 * slots;
+    float* scales = const_cast<float*>(all.scales) + row * slots;
+    kernels_.round_row(x + row * columns_, columns_, slots, few_ || widened_ ? 0 : 0x80, digits, scales,
+                       const_cast<float*>(all.pairs) + 2 * row * slots, const_cast<float*>(all.sums) + row * slots);
+    if (!widened_) return;
+    float* to = shared + count_ * 12 * slots + row * columns_;
+    for (int64_t c = 0; c < columns_; ++c) to[c] = static_cast<float>(digits[c]) * scales[c / 32];
+}
+
+void PackedProduct::run(int64_t job, const float* x, const float* shared, float* const* ys, const float* const* biases,
+                        float* scratch) const {
+    const int64_t m = std::upper_bound(first_job_.begin(), first_job_.end(), job) - first_job_.begin() - 1;
+    const PackedMatrix& matrix = matrices_[m];
+    const int64_t first = (job - first_job_[m]) * job_rows_[m];
+    const PackedPart part = {&matrix, first, std::min(matrix.rows, first + job_rows_[m]),
+                             biases == nullptr ? nullptr : biases[m], ys[m]};
+    PackedRows taken = {x, count_, columns_, padded_blocks(columns_), nullptr, nullptr, nullptr, nullptr};
+    if (rounded_ && is_quantised(matrix.format)) {
+        if (widened_) {
+            taken.x = shared + count_ * 12 * taken.slots;
+        } else {
+            taken = rows(x, shared);
+        }
+    }
+    (few_ ? kernels_.few : kernels_.many)(part, taken, scratch);
+}
+
+void packed_product(const PackedKernels& kernels, const PackedMatrix* matrices, int how_many, const float* x,
+                    int64_t count, float* const* ys, const float* const* biases, Activations activations, int threads) {
+    const PackedProduct product(kernels, matrices, how_many, count, activations);
+    const Floats shared = allocate(product.shared_floats());
+    const int workers = worker_limit(product.jobs(), threads);
+    const Floats scratch = allocate(checked_product(product.worker_floats(), workers));
+    auto prepare = [&](int64_t row, int) { product.prepare_row(row, x, shared.get()); };
+    for_each_job(count, count <= kFewRows ? 1 : std::min<int64_t>(workers, count), prepare);
+    auto work = [&](int64_t job, int worker) {
+        product.run(job, x, shared.get(), ys, biases, scratch.get() + worker * product.worker_floats());
+    };
+    for_each_job(product.jobs(), workers, work);
+}
+
+void packed_product(const PackedMatrix* matrices, int how_many, const float* x, int64_t count, float* const* ys,
+                    const float* const* biases, Activations activations, int threads) {
+    static const PackedKernels& fastest = *packed_kernels().front();
+    packed_product(fastest, matrices, how_many, x, count, ys, biases, activations, threads);
+}
+
+void unpack_row(const PackedKernels& kernels, const PackedMatrix& matrix, int64_t row, float* to) {
+    const Floats scratch = allocate(6 * padded_blocks(matrix.columns) + 64);
+    kernels.unpack(matrix, row, to, scratch.get());
+}
+
+std::vector<const PackedKernels*> packed_kernels() {
+    std::vector<const PackedKernels*> tables;
+#ifdef QKV_X86
+    bool avx2 = false, avx512 = false;
+    for (const KernelTable* table : runnable_kernels()) {
+        avx2 = avx2 || table == &avx2::table();
+        avx512 = avx512 || table == &avx512::table();
+    }
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    if (avx512 && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (ecx & bit_AVX512VNNI)) {
+        tables.push_back(&avx512vnni::packed_table());
+    }
+    if (avx2) tables.push_back(&avx2::packed_table());
+#endif
+    tables.push_back(&portable::packed_table());
+    return tables;
+}
+
+}  // namespace qkv

@@ -1,0 +1,60 @@
+#pragma once
+
+// Products y = W·x with weights as they lie in a GGUF or safetensors file.
+
+#include <cstdint>
+#include <vector>
+
+#include "packed_table.h"
+
+namespace qkv {
+
+// Columns and bytes of a block; a row is columns / block_columns blocks without gaps.
+int64_t block_columns(WeightFormat format);
+int64_t block_bytes(WeightFormat format);
+
+// y[r, i] = Σ_j W[i, j] x[r, j] (+ bias[i]) for `how_many` matrices with the same columns, which share x. x and the ys are
+// contiguous rows of float32; `biases` and each of them may be null. With Activations::int8 the rows of x are rounded to
+// 8 bits in blocks of 32 columns (not for weights in float32, bfloat16 and float16); a block with a number that is not
+// finite gives NaN. The bits depend on the kernels, the matrices and `count`, not on the number of threads.
+void packed_product(const PackedKernels& kernels, const PackedMatrix* matrices, int how_many, const float* x,
+                    int64_t count, float* const* ys, const float* const* biases, Activations activations, int threads);
+
+// The same with the kernels of packed_kernels().front().
+void packed_product(const PackedMatrix* matrices, int how_many, const float* x, int64_t count, float* const* ys,
+                    const float* const* biases, Activations activations, int threads);
+
+// A row of a matrix as float32: an embedding.
+void unpack_row(const PackedKernels& kernels, const PackedMatrix& matrix, int64_t row, float* to);
+
+// One product in parts, for callers that have a team of threads already: prepare each row of x once, then run the jobs,
+// in any order, each worker with its own scratch. All scratch is aligned to 64 bytes.
+class PackedProduct {
+public:
+    PackedProduct(const PackedKernels& kernels, const PackedMatrix* matrices, int how_many, int64_t count,
+                  Activations activations);
+
+    int64_t shared_floats() const { return shared_floats_; }
+    int64_t worker_floats() const { return worker_floats_; }
+    int64_t jobs() const { return first_job_.back(); }
+
+    void prepare_row(int64_t row, const float* x, float* shared) const;
+    void run(int64_t job, const float* x, const float* shared, float* const* ys, const float* const* biases,
+             float* scratch) const;
+
+private:
+    PackedRows rows(const float* x, const float* shared) const;
+
+    const PackedKernels& kernels_;
+    const PackedMatrix* matrices_;
+    const int64_t count_, columns_;
+    bool rounded_ = false, widened_ = false;  // x as 8 bits; these as float32 again
+    bool few_;
+    std::vector<int64_t> first_job_, job_rows_;
+    int64_t shared_floats_ = 0, worker_floats_ = 0;
+};
+
+// The kernels of this build that this machine can run, the fastest first; the portable ones are always last.
+std::vector<const PackedKernels*> packed_kernels();
+
+}  // namespace qkv

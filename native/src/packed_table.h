@@ -1,0 +1,82 @@
+#pragma once
+
+// The kernels of packed products, one table for each instruction set.
+
+#include <cstdint>
+
+namespace qkv {
+
+// The numbers are part of the bindings.
+enum class WeightFormat : int {
+    f32 = 0, bf16 = 1, f16 = 2, q8_0 = 3, q4_0 = 4, q4_1 = 5, q5_0 = 6, q5_1 = 7, q4_k = 8, q5_k = 9, q6_k = 10
+};
+
+constexpr bool is_quantised(WeightFormat format) { return format >= WeightFormat::q8_0; }
+
+struct PackedMatrix {
+    const void* data;
+    WeightFormat format;
+    int64_t rows, columns, row_bytes;
+};
+
+enum class Activations : int { float32 = 0, int8 = 1 };
+
+constexpr int kFewRows = 3;       // up to so many rows of x, weights are widened in registers
+constexpr int kGroupRows = 16;    // rows of a matrix whose scales are read together
+constexpr int kTileWeights = 64;  // rows of a matrix in a job with many rows of x
+
+// The rows of x of a product. Rounded rows are digits · scale in blocks of 32 columns; arrays of blocks are padded with
+// zeros to `slots`, a multiple of 16, and digits to 32 · slots.
+struct PackedRows {
+    const float* x;  // count × columns
+    int64_t count, columns, slots;
+    const int8_t* digits;  // null: x is not rounded
+    const float* scales;   // [count][slots]
+    const float* pairs;    // [count][2 · slots]: the scales by 16 columns
+    const float* sums;     // [count][slots]: scale · Σ digits
+};
+
+// Rows [first, last) of a matrix, in a product whose result has `columns` columns.
+struct PackedPart {
+    const PackedMatrix* matrix;
+    int64_t first, last;
+    const float* bias;  // null: none
+    float* y;
+};
+
+struct PackedKernels {
+    const char* name;
+    bool int8_tiles;  // whether `many` takes rounded rows, with 128 added to the digits
+    void (*round_row)(const float* x, int64_t columns, int64_t slots, int flip, int8_t* digits, float* scales,
+                      float* pairs, float* sums);
+    // Up to kFewRows rows of x; the scratch has few_floats(columns) floats.
+    void (*few)(const PackedPart& part, const PackedRows& rows, float* scratch);
+    // Any number of rows of x; the scratch has many_floats(columns) floats.
+    void (*many)(const PackedPart& part, const PackedRows& rows, float* scratch);
+    void (*unpack)(const PackedMatrix& matrix, int64_t row, float* to, float* scratch);
+};
+
+constexpr int64_t kTileColumns = 1024;  // columns of a tile of float32
+
+constexpr int64_t padded_blocks(int64_t columns) { return (columns / 32 + 31) / 16 * 16; }
+constexpr int64_t few_floats(int64_t columns) {
+    return kGroupRows * (kFewRows * 16 + (2 * kFewRows + 4) * padded_blocks(columns));
+}
+constexpr int64_t many_floats(int64_t columns) {
+    const int64_t floats = kTileWeights * kTileColumns, bytes = (8 + 96 + 8) * padded_blocks(columns) * 4;
+    return (floats > bytes ? floats : bytes) + 6 * padded_blocks(columns) + 1024;
+}
+
+namespace portable {
+const PackedKernels& packed_table();
+}
+#ifdef QKV_X86
+namespace avx2 {
+const PackedKernels& packed_table();
+}
+namespace avx512vnni {
+const PackedKernels& packed_table();
+}
+#endif
+
+}  // namespace qkv
