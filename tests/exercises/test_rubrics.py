@@ -35,6 +35,7 @@ RIGHT = {
     "Cross-attention: padding mask.",
     "bottleneck projections": "The projections of queries, keys, values and output.",
     "bottleneck scores": "The scores and the weighted sum of the values.",
+    "value width": "W_o must take 2 * d_model features. Change split_heads for the values. Update combine_heads too.",
     "listing changes": "The output projection takes an input that is twice as wide.",
 }
 

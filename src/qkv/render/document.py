@@ -64,8 +64,8 @@ Words: TypeAlias = str | Inline | Sequence[Inline]
 def inlines(words: Words) -> tuple[Inline, ...]:
     """Words as a tuple of pieces.
 
-    >>> inlines("plain")
-    (Text(text='plain', style=''),)
+    >>> [each.text for each in inlines("plain")]
+    ['plain']
     """
     if isinstance(words, str):
         return (Text(words),) if words else ()

@@ -58,12 +58,21 @@ class Spec:
         return frozenset({self.kind}).union(*(part.kinds() for part in self.parts))
 
 
-# Of batch, head, query and key.
-RULES: dict[str, Callable[..., Any]] = {
-    "scattered": lambda b, h, i, j: (7 * i + 3 * j + h + b) % 4 != 0,
-    "stripes": lambda b, h, i, j: (i + j) % 3 == 0,
-    "nothing": lambda b, h, i, j: (i + j + h + b) < 0,
-}
+# Rules of batch, head, query and key.
+def _scattered(b: Any, h: Any, i: Any, j: Any) -> Any:
+    return (7 * i + 3 * j + h + b) % 4 != 0
+
+
+def _stripes(b: Any, h: Any, i: Any, j: Any) -> Any:
+    return (i + j) % 3 == 0
+
+
+def _nothing(b: Any, h: Any, i: Any, j: Any) -> Any:
+    return (i + j + h + b) < 0
+
+
+# Functions with names: cases are sent to other processes.
+RULES: dict[str, Callable[..., Any]] = {"scattered": _scattered, "stripes": _stripes, "nothing": _nothing}
 
 
 def _distance(query: Tensor, key: Tensor) -> Tensor:

@@ -104,10 +104,10 @@ def _product(text: str, vectors: list[str], width: str) -> str | None:
 
 
 def _block(feature: str, name: str, other: str) -> str | None:
-    """The inner product of features that are a whole vector, or all products of two of its components.
+    r"""The inner product of features that are a whole vector, or all products of two of its components.
 
-    >>> _block("\\sqrt{2} q", "q", "k"), _block("vec(q q^T)", "q", "k"), _block("q_1", "q", "k")
-    ('(\\\\sqrt{2})^2 (q^T k)', '(1)^2 (q^T k)^2', None)
+    >>> _block(r"\sqrt{2} q", "q", "k"), _block("vec(q q^T)", "q", "k"), _block("q_1", "q", "k")
+    ('(\\sqrt{2})^2 (q^T k)', '(1)^2 (q^T k)^2', None)
     """
     found = re.fullmatch(_BLOCK.replace("NAME", re.escape(name)), feature.strip())
     if found is None:
