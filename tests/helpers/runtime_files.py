@@ -153,11 +153,11 @@ def _add_tensor(writer: gguf.GGUFWriter, name: str, data: np.ndarray, quantized:
 
 
 def _add_vocabulary(writer: gguf.GGUFWriter, size: int) -> None:
-    """Byte-level tokens: three that control the model, single letters and a few words."""
+    """Byte-level tokens: three that control the model, letters, a few words, and a word for each other number."""
     letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
     tokens = ["<pad>", "<eos>", "<bos>", "Ġ", *letters, "th", "the", "Ġthe", "."]
     merges = ["t h", "th e", "Ġ the"]
-    tokens += [f"<unused{at}>" for at in range(size - len(tokens))]
+    tokens += [f"W{at}" for at in range(size - len(tokens))]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list(tokens)

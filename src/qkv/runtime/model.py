@@ -291,11 +291,9 @@ class Model:
         if bool(logits.isnan().any()):
             matrices: list[PackedMatrix] = []
             _with_matrices(self.program, lambda matrix: matrices.append(matrix) or matrix)
-            found = next(
-                (f"; {each.name} has weights that are not finite" for each in matrices if not each.is_finite()), ""
-            )
-            given = f"NaN logits{found}"
-            raise OptionError(complaint("path", given, "finite weights", "the file is damaged, or training diverged"))
+            bad = [each.name for each in matrices if not each.is_finite()] or ["no matrix, but a norm or a bias"]
+            hint = "the file is damaged, or training diverged"
+            raise OptionError(complaint("path", f"NaN logits; not finite is {bad[0]}", "finite weights", hint))
         return log_probabilities(logits)
 
 

@@ -22,7 +22,7 @@ from .program import Attention, FeedForward, Linear, Norm, Program, Rotary
 
 _GELU_TANH = partial(F.gelu, approximate="tanh")
 _ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu, "gelu_tanh": _GELU_TANH, "relu": F.relu}
-_BLOCK = 32  # activations that share a scale; for formats with larger blocks, as many as those
+_BLOCK = 32  # activations that share a scale
 _KEPT_BYTES = 2 << 30
 _DENSE: WeakKeyDictionary[PackedMatrix, Tensor] = WeakKeyDictionary()  # matrices in float32, up to _KEPT_BYTES
 
@@ -111,16 +111,15 @@ def new_caches(program: Program, batch: int, dtype: torch.dtype, capacity: int |
 def product(
     weight: PackedMatrix, x: Float[Tensor, "*rows columns"], activations: str = "float32"
 ) -> Float[Tensor, "*rows outputs"]:
-    """Wx in float32, for each row x; with "int8", of x rounded in blocks as the native product rounds it."""
-    if activations == "int8":
-        x = round_blocks(x, max(_BLOCK, weight.format.elements))
-    return x @ _dense(weight).T
+    """Wx in float32, for each row x; with "int8" and a quantized W, of x rounded in blocks."""
+    rounded = activations == "int8" and weight.format.is_quantized
+    return (round_blocks(x) if rounded else x) @ _dense(weight).T
 
 
-def round_blocks(x: Float[Tensor, "*rows columns"], block: int) -> Float[Tensor, "*rows columns"]:
-    """x rounded to int8 with a scale for each block: scale = max|x| / 127.
+def round_blocks(x: Float[Tensor, "*rows columns"], block: int = _BLOCK) -> Float[Tensor, "*rows columns"]:
+    """x rounded to int8 with a scale for each block: scale = max|x| / 127. Blocks that are not finite are NaN.
 
-    >>> round_blocks(torch.tensor([[254.0, -3.0, 0.5, 127.0]]), 2)
+    >>> round_blocks(torch.tensor([[254.0, -3.0, 0.5, 127.0]]), block=2)
     tensor([[254.,  -4.,   0., 127.]])
     """
     parts = F.pad(x, (0, -x.shape[-1] % block)).unflatten(-1, (-1, block))
