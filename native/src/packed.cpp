@@ -21,11 +21,14 @@ struct BlockSize {
 constexpr BlockSize kBlockSizes[] = {{1, 4},   {1, 2},   {1, 2},    {32, 34},  {32, 18}, {32, 20},
                                      {32, 22}, {32, 24}, {256, 144}, {256, 176}, {256, 210}};
 
-constexpr int64_t kJobBytes = 1 << 14;
+// Every row of a matrix is computed alone, so jobs may depend on the number of threads. Long jobs read long stretches:
+// with 16 kB each, two threads read at little more than the rate of one.
+constexpr int64_t kJobsPerThread = 4, kLeastJobBytes = 1 << 14;
 
-// Reads the row of this many bytes in jobs of whole groups of rows.
-int64_t few_job_rows(int64_t row_bytes) {
-    return std::max<int64_t>(kGroupRows, kJobBytes / std::max<int64_t>(row_bytes, 1) / kGroupRows * kGroupRows);
+int64_t few_job_rows(const PackedMatrix& matrix, int threads) {
+    const int64_t share = ceil_div(matrix.rows, kJobsPerThread * std::max(threads, 1));
+    const int64_t least = kLeastJobBytes / std::max<int64_t>(matrix.row_bytes, 1);
+    return round_up(std::max<int64_t>({share, least, 1}), kGroupRows);
 }
 
 }  // namespace
@@ -35,11 +38,11 @@ int64_t block_columns(WeightFormat format) { return kBlockSizes[static_cast<int>
 int64_t block_bytes(WeightFormat format) { return kBlockSizes[static_cast<int>(format)].bytes; }
 
 PackedProduct::PackedProduct(const PackedKernels& kernels, const PackedMatrix* matrices, int how_many, int64_t count,
-                             Activations activations)
+                             Activations activations, int threads)
     : kernels_(kernels), matrices_(matrices), count_(count), columns_(matrices[0].columns), few_(count <= kFewRows) {
     first_job_.push_back(0);
     for (int m = 0; m < how_many; ++m) {
-        job_rows_.push_back(few_ ? few_job_rows(matrices[m].row_bytes) : kTileWeights);
+        job_rows_.push_back(few_ ? few_job_rows(matrices[m], threads) : kTileWeights);
         first_job_.push_back(first_job_.back() + (count_ == 0 ? 0 : ceil_div(matrices[m].rows, job_rows_.back())));
         if (activations == Activations::int8 && is_quantised(matrices[m].format)) rounded_ = true;
     }
@@ -93,7 +96,7 @@ void PackedProduct::run(int64_t job, const float* x, const float* shared, float*
 
 void packed_product(const PackedKernels& kernels, const PackedMatrix* matrices, int how_many, const float* x,
                     int64_t count, float* const* ys, const float* const* biases, Activations activations, int threads) {
-    const PackedProduct product(kernels, matrices, how_many, count, activations);
+    const PackedProduct product(kernels, matrices, how_many, count, activations, threads);
     const Floats shared = allocate(product.shared_floats());
     const int workers = worker_limit(product.jobs(), threads);
     const Floats scratch = allocate(checked_product(product.worker_floats(), workers));

@@ -28,11 +28,12 @@ void packed_product(const PackedMatrix* matrices, int how_many, const float* x, 
 void unpack_row(const PackedKernels& kernels, const PackedMatrix& matrix, int64_t row, float* to);
 
 // One product in parts, for callers that have a team of threads already: prepare each row of x once, then run the jobs,
-// in any order, each worker with its own scratch. All scratch is aligned to 64 bytes.
+// in any order, each worker with its own scratch. All scratch is aligned to 64 bytes. `threads` decides how many jobs
+// there are, not what they compute.
 class PackedProduct {
 public:
     PackedProduct(const PackedKernels& kernels, const PackedMatrix* matrices, int how_many, int64_t count,
-                  Activations activations);
+                  Activations activations, int threads);
 
     int64_t shared_floats() const { return shared_floats_; }
     int64_t worker_floats() const { return worker_floats_; }

@@ -37,6 +37,35 @@ QKV_INLINE void sum_group(const float* sums, int64_t stride, int count, float* t
     for (int r = 0; r < count; ++r) to[r] = sum_lanes(load(sums + r * stride));
 }
 
+template <int X>
+QKV_INLINE void finish_group(const PackedPart& part, const float* sums, int64_t first, int count) {
+    for (int x = 0; x < X; ++x) {
+        float* y = part.y + x * part.matrix->rows + first;
+        sum_group(sums + x * kLanes, X * kLanes, count, y);
+        if (part.bias == nullptr) continue;
+        for (int i = 0; i < count; ++i) y[i] += part.bias[first + i];
+    }
+}
+
+#if defined(__AVX512VNNI__)
+
+template <typename B, int X>
+void few_quantised(const PackedPart& part, const PackedRows& rows, float* scratch) {
+    StreamRows<B> stream = {};
+    if (rows.digits != nullptr) stream = prepare_stream<B>(rows, scratch + kGroupRows * X * kLanes);
+    for (int64_t first = part.first; first < part.last; first += kGroupRows) {
+        const int count = part.last - first < kGroupRows ? static_cast<int>(part.last - first) : kGroupRows;
+        const char* at = static_cast<const char*>(part.matrix->data) + first * part.matrix->row_bytes;
+        for (int r = 0; r < count; ++r, at += part.matrix->row_bytes) {
+            float* sums = scratch + r * X * kLanes;
+            rows.digits != nullptr ? stream_row<B, X>(at, rows, stream, sums) : stream_row_float32<B, X>(at, rows, sums);
+        }
+        finish_group<X>(part, scratch, first, count);
+    }
+}
+
+#else
+
 struct Group {
     const char* rows;  // of the matrix
     int64_t row_bytes, columns;
@@ -157,33 +186,6 @@ QKV_INLINE void begin_group(const Group& g, const PackedRows& rows, uint16_t* ha
     }
 }
 
-template <int X>
-QKV_INLINE void finish_group(const PackedPart& part, const float* sums, int64_t first, int count) {
-    for (int x = 0; x < X; ++x) {
-        float* y = part.y + x * part.matrix->rows + first;
-        sum_group(sums + x * kLanes, X * kLanes, count, y);
-        if (part.bias == nullptr) continue;
-        for (int i = 0; i < count; ++i) y[i] += part.bias[first + i];
-    }
-}
-
-#if defined(__AVX512VNNI__)
-
-template <typename B, int X>
-void few_in_stream(const PackedPart& part, const PackedRows& rows, float* scratch) {
-    const StreamRows<B> stream = prepare_stream<B>(rows, scratch + kGroupRows * X * kLanes);
-    for (int64_t first = part.first; first < part.last; first += kGroupRows) {
-        const int count = part.last - first < kGroupRows ? static_cast<int>(part.last - first) : kGroupRows;
-        const char* at = static_cast<const char*>(part.matrix->data) + first * part.matrix->row_bytes;
-        for (int r = 0; r < count; ++r) {
-            stream_row<B, X>(at + r * part.matrix->row_bytes, rows, stream, scratch + r * X * kLanes);
-        }
-        finish_group<X>(part, scratch, first, count);
-    }
-}
-
-#endif
-
 template <typename B, int X>
 void few_quantised(const PackedPart& part, const PackedRows& rows, float* scratch) {
     const PackedMatrix& matrix = *part.matrix;
@@ -221,51 +223,44 @@ void few_quantised(const PackedPart& part, const PackedRows& rows, float* scratc
     }
 }
 
-// Weights that are numbers: two sums for each row, so that additions do not wait for each other.
-template <Dtype storage, int R, int X>
-QKV_INLINE void plain_rows(const PackedPart& part, const PackedRows& rows, int64_t first) {
+#endif
+
+// Weights that are numbers. Four sums for each row of x, so that additions do not wait for each other.
+template <Dtype storage, int X>
+void few_plain(const PackedPart& part, const PackedRows& rows) {
     const PackedMatrix& matrix = *part.matrix;
-    constexpr int64_t size = element_size(storage);
-    const char* at = static_cast<const char*>(matrix.data) + first * matrix.row_bytes;
-    Float sums[R][X][2];
-    QKV_UNROLL
-    for (int r = 0; r < R; ++r) {
+    constexpr int64_t size = element_size(storage), step = 4 * kLanes;
+    for (int64_t row = part.first; row < part.last; ++row) {
+        const char* at = static_cast<const char*>(matrix.data) + row * matrix.row_bytes;
+        Float sums[4][X];
         QKV_UNROLL
-        for (int x = 0; x < X; ++x) sums[r][x][0] = sums[r][x][1] = zero();
-    }
-    int64_t c = 0;
-    for (; c + 2 * kLanes <= matrix.columns; c += 2 * kLanes) {
-        QKV_UNROLL
-        for (int half = 0; half < 2; ++half) {
-            const int64_t column = c + half * kLanes;
+        for (int n = 0; n < 4; ++n) {
             QKV_UNROLL
-            for (int r = 0; r < R; ++r) {
-                const Float weight = widen_vector<storage>(at + r * matrix.row_bytes + column * size);
+            for (int x = 0; x < X; ++x) sums[n][x] = zero();
+        }
+        int64_t c = 0;
+        for (; c + step <= matrix.columns; c += step) {
+            for (int64_t line = 0; line < step * size; line += 64) __builtin_prefetch(at + c * size + line + kAhead);
+            QKV_UNROLL
+            for (int n = 0; n < 4; ++n) {
+                const Float weight = widen_vector<storage>(at + (c + n * kLanes) * size);
                 QKV_UNROLL
                 for (int x = 0; x < X; ++x) {
-                    const Float other = load_unaligned(rows.x + x * rows.columns + column);
-                    sums[r][x][half] = multiply_add(weight, other, sums[r][x][half]);
+                    const Float other = load_unaligned(rows.x + x * rows.columns + c + n * kLanes);
+                    sums[n][x] = multiply_add(weight, other, sums[n][x]);
                 }
             }
         }
-    }
-    for (int r = 0; r < R; ++r) {
+        const float bias = part.bias == nullptr ? 0.0f : part.bias[row];
         for (int x = 0; x < X; ++x) {
             float rest = 0.0f;
-            for (int64_t column = c; column < matrix.columns; ++column) {
-                rest += widen(at + r * matrix.row_bytes + column * size, storage) * rows.x[x * rows.columns + column];
+            for (int64_t i = c; i < matrix.columns; ++i) {
+                rest += widen(at + i * size, storage) * rows.x[x * rows.columns + i];
             }
-            const float bias = part.bias == nullptr ? 0.0f : part.bias[first + r];
-            part.y[x * matrix.rows + first + r] = sum_lanes(add(sums[r][x][0], sums[r][x][1])) + rest + bias;
+            const Float sum = add(add(sums[0][x], sums[1][x]), add(sums[2][x], sums[3][x]));
+            part.y[x * matrix.rows + row] = sum_lanes(sum) + rest + bias;
         }
     }
-}
-
-template <Dtype storage, int X>
-void few_plain(const PackedPart& part, const PackedRows& rows) {
-    int64_t row = part.first;
-    for (; row + 4 <= part.last; row += 4) plain_rows<storage, 4, X>(part, rows, row);
-    for (; row < part.last; ++row) plain_rows<storage, 1, X>(part, rows, row);
 }
 
 template <int X>
@@ -276,9 +271,6 @@ QKV_INLINE void few_of(const PackedPart& part, const PackedRows& rows, float* sc
         case WeightFormat::f16: return few_plain<Dtype::float16, X>(part, rows);
         default:
             return with_blocks(part.matrix->format, [&](auto blocks) {
-#if defined(__AVX512VNNI__)
-                if (rows.digits != nullptr) return few_in_stream<decltype(blocks), X>(part, rows, scratch);
-#endif
                 few_quantised<decltype(blocks), X>(part, rows, scratch);
             });
     }

@@ -3,6 +3,9 @@
 
 #include "packed_formats.h"
 #include "packed_isa.h"
+#if defined(__AVX512VNNI__)
+#include "packed_stream.h"
+#endif
 
 #define QKV_STRING(x) QKV_STRING_OF(x)
 #define QKV_STRING_OF(x) #x
@@ -203,27 +206,57 @@ QKV_INLINE void transpose(__m512i (&v)[16]) {
     }
 }
 
+// Vectors of 16 granules of 16 rows, as vectors of the rows for every granule; `taken` of them are stored.
+QKV_INLINE void store_granules(__m512i (&v)[16], int64_t first, int64_t taken, int p, float* to) {
+    transpose(v);
+    for (int64_t i = 0; i < taken; ++i) {
+        _mm512_store_si512(to + ((first + i) * kPanels + p) * kPanelRows, v[i]);
+    }
+}
+
+template <typename B>
+QKV_INLINE void fill_scales(const char* const* at, int64_t columns, int p, const Int8Tile& tile) {
+    __m512i scale[16], least[16];
+    if constexpr (B::columns == 32) {
+        for (int64_t b = 0; b < columns / 32; b += 16) {
+            const int64_t taken = columns / 32 - b < 16 ? columns / 32 - b : 16;
+            const Windows<B> windows(taken);
+            for (int r = 0; r < kPanelRows; ++r) {
+                Float own, minimum;
+                load_scales<B>(at[r] + b * B::bytes, windows, taken, own, minimum);
+                scale[r] = _mm512_castps_si512(own);
+                least[r] = _mm512_castps_si512(minimum);
+            }
+            store_granules(scale, b, taken, p, tile.scale);
+            if constexpr (B::minimum) store_granules(least, b, taken, p, tile.least);
+        }
+    } else {
+        for (int64_t b = 0; b < columns / 256; ++b) {
+            for (int r = 0; r < kPanelRows; ++r) {
+                Float own = load_block_scales<B>(at[r] + b * B::bytes);
+                if constexpr (B::minimum) own = _mm512_mask_sub_ps(own, 0xff00, zero(), own);
+                scale[r] = _mm512_castps_si512(own);
+            }
+            store_granules(scale, 256 / B::granule * b, 256 / B::granule, p, tile.scale);
+            if constexpr (B::minimum) {
+                for (int i = 0; i < 8; ++i) {
+                    _mm512_store_si512(tile.least + ((8 * b + i) * kPanels + p) * kPanelRows, scale[8 + i]);
+                }
+            }
+        }
+    }
+}
+
 // Panel p of a tile from 16 rows of the matrix, of which the last is repeated if there are fewer.
 template <typename B>
-QKV_INLINE void fill_panel(const PackedMatrix& matrix, int64_t first, int64_t last, int p, const Int8Tile& tile,
-                           float* scratch) {
-    const int64_t columns = matrix.columns, slots = padded_blocks(columns), granules = slots * (32 / B::granule);
+QKV_INLINE void fill_panel(const PackedMatrix& matrix, int64_t first, int64_t last, int p, const Int8Tile& tile) {
+    const int64_t columns = matrix.columns;
     const char* at[kPanelRows];
     for (int r = 0; r < kPanelRows; ++r) {
         const int64_t row = first + r < last ? first + r : last - 1;
         at[r] = static_cast<const char*>(matrix.data) + row * matrix.row_bytes;
     }
-    float *scale = scratch, *least = scratch + granules;
-    uint16_t* halves = reinterpret_cast<uint16_t*>(least + slots);
-    for (float* zeroed = scale; zeroed < least + 2 * slots; zeroed += kLanes) store(zeroed, zero());
-    for (int r = 0; r < kPanelRows; ++r) {
-        collect_scales<B>(at[r], columns, halves);
-        form_scales<B>(at[r], columns, halves, slots, scale, least);
-        for (int64_t i = 0; i < columns / B::granule; ++i) {
-            tile.scale[(i * kPanels + p) * kPanelRows + r] = scale[i];
-            if constexpr (B::minimum) tile.least[(i * kPanels + p) * kPanelRows + r] = least[i];
-        }
-    }
+    fill_scales<B>(at, columns, p, tile);
     for_each_unit<B>(at[0], columns, [&](const char* unit, int64_t column, int64_t next, bool) QKV_STEP {
         for_each_step<B::steps>([&](auto s) QKV_STEP {
             __m512i v[16];
@@ -324,11 +357,10 @@ void many_in_int8(const PackedPart& part, const PackedRows& rows, float* scratch
     tile.scale = scratch + 8 * lanes * slots;
     tile.least = tile.scale + lanes * granules;
     tile.less = reinterpret_cast<int32_t*>(tile.least + lanes * slots);
-    float* more = tile.least + lanes * slots + lanes * granules;
     for (int64_t from = part.first; from < part.last; from += lanes) {
         for (int p = 0; p < kPanels; ++p) {
             if (from + p * kPanelRows < part.last || p == 0) {
-                fill_panel<B>(*part.matrix, from + p * kPanelRows, part.last, p, tile, more);
+                fill_panel<B>(*part.matrix, from + p * kPanelRows, part.last, p, tile);
             }
         }
         for_each_part(rows.count, [&](int64_t first, int count) {

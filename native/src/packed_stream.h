@@ -1,7 +1,6 @@
 #pragma once
 
-// AVX-512: rows of a quantised matrix are read once, in order; the scales of 16 granules are in a register. Included by
-// packed_few.cpp only.
+// AVX-512: rows of a quantised matrix are read once, in order; the scales of 16 granules are in a register.
 
 #include "packed_formats.h"
 
@@ -103,8 +102,6 @@ QKV_INLINE Float load_block_scales(const char* at) {
     }
 }
 
-constexpr int64_t kAhead = 2048;  // bytes between what is read and what is asked for
-
 // What a job computes once from the rows of x, in its scratch: `start` begins the integer sums of a step so that the
 // offset of the weights is gone; `factors` are what scale vectors of a block of 256 columns are multiplied by.
 template <typename B>
@@ -204,6 +201,56 @@ QKV_INLINE void stream_row(const char* row, const PackedRows& rows, const Stream
             for_each_step<4>([&](auto s) QKV_STEP {
                 _mm_prefetch(at + s() * 64 + kAhead, _MM_HINT_T0);
                 stream_step<B, s(), X>(at, 0, 256 * b + s() * kStep, lanes(s()), rows, stream, scale, sums[s() % 2]);
+            });
+        }
+    }
+    QKV_UNROLL
+    for (int x = 0; x < X; ++x) store(to + x * kLanes, add(sums[0][x], sums[1][x]));
+}
+
+// The same for x in float32: weights are widened with scales that lie in a cache line.
+template <typename B, int X>
+QKV_INLINE void stream_row_float32(const char* row, const PackedRows& rows, float* to) {
+    alignas(64) float scale[16], least[16];
+    Float sums[2][X];
+    QKV_UNROLL
+    for (int x = 0; x < X; ++x) sums[0][x] = sums[1][x] = zero();
+    // `inside` is the column in the scale vector.
+    const auto step = [&](const Bytes& weights, int64_t column, int64_t inside, bool whole) QKV_STEP {
+        for_each_step<kParts>([&](auto p) QKV_STEP {
+            if (p() * kLanes >= 32 && !whole) return;
+            const Float weight = scaled_part<B, p()>(weights, scale, least, inside + p() * kLanes);
+            QKV_UNROLL
+            for (int x = 0; x < X; ++x) {
+                const Float other = load_unaligned(rows.x + x * rows.columns + column + p() * kLanes);
+                sums[p() % 2][x] = multiply_add(weight, other, sums[p() % 2][x]);
+            }
+        });
+    };
+    if constexpr (B::columns == 32) {
+        const int64_t blocks = rows.columns / 32, whole = blocks / 16 * 16;
+        const auto with_scales = [&](int64_t b, const Windows<B>& windows, int64_t count) QKV_STEP {
+            Float own, minimum;
+            load_scales<B>(row + b * B::bytes, windows, count, own, minimum);
+            store(scale, own);
+            store(least, minimum);
+        };
+        const Windows<B> all(16), some(blocks - whole);
+        for (int64_t b = 0; b < blocks; b += 2) {
+            if (b % 16 == 0) b < whole ? with_scales(b, all, 16) : with_scales(b, some, blocks - whole);
+            const bool two = b + 1 < blocks;
+            _mm_prefetch(row + b * B::bytes + kAhead, _MM_HINT_T0);
+            step(signed_weights<B, 0>(row + b * B::bytes, two ? B::bytes : 0), 32 * b, 32 * (b % 16), two);
+        }
+    } else {
+        for (int64_t b = 0; b < rows.columns / 256; ++b) {
+            const char* at = row + b * B::bytes;
+            const Float own = load_block_scales<B>(at);
+            store(scale, own);
+            if constexpr (B::minimum) _mm256_store_ps(least, _mm512_extractf32x8_ps(subtract(zero(), own), 1));
+            for_each_step<4>([&](auto s) QKV_STEP {
+                _mm_prefetch(at + s() * 64 + kAhead, _MM_HINT_T0);
+                step(signed_weights<B, s()>(at, 0), 256 * b + s() * kStep, s() * kStep, true);
             });
         }
     }

@@ -6,6 +6,8 @@
 
 namespace qkv::QKV_ISA {
 
+constexpr int64_t kAhead = 2048;  // bytes between what is read and what is prefetched
+
 #if defined(__AVX512VNNI__)
 
 constexpr int kStep = 64;
