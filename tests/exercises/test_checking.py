@@ -517,3 +517,21 @@ def test_a_mistake_is_named_for_its_own_answer_and_for_an_equal_one():
             if wrong_answer is not None:
                 for text in (wrong_answer.text, f"({wrong_answer.text}) 1"):
                     assert name in check(exercise, asked.label, text).mistakes, (asked.label, name, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (r"\sum_i a_i^2 - 2\sum_i a_i^3 + (\sum_i a_i^2)^2", "right"),
+        (r"\sum_i a_i^2 (1 - a_i)^2 + 2 \sum_{j<i} a_i^2 a_j^2", "right"),
+        (r"\sum_i a_i^2 (1 - a_i)^2 + \sum_{i \ne j} a_i^2 a_j^2", "right"),
+        (r"\sum_i a_i^2 (1 - a_i)^2 + \sum_{i<j} a_i^2 a_j^2", "wrong"),
+        (r"a_i^2 (1 - a_i)^2", "wrong"),
+    ],
+)
+def test_a_sum_over_pairs_binds_both_indices_though_the_exercise_has_them(text, kind):
+    assert check(bank.named("saturation"), "a(iii)", text).kind == kind
+
+
+def test_the_vector_of_a_feature_map_is_not_its_width():
+    assert "D" in solving.solve(bank.named("kernels"))["b(ii)"].answer.text

@@ -36,8 +36,11 @@ class Context:
     name: str = ""
 
     def symbols(self, answer: Answer) -> dict[str, str]:
-        """The types of the names that an answer may have."""
-        return {**getattr(self.exercise, "symbols", {}), **answer.symbols}
+        """The types of the names that an answer may have; of a number, every index is bound, and none is declared."""
+        declared: dict[str, str] = getattr(self.exercise, "symbols", {})
+        others = {name: kind for name, kind in declared.items() if not kind.startswith("index")}
+        closed = len(others) < len(declared) and _is_closed(answer.text, {**others, **answer.symbols})
+        return {**(others if closed else declared), **answer.symbols}
 
     def names(self) -> list[str]:
         """Patterns of what the answer may be called."""
@@ -192,6 +195,15 @@ def shape_of(text: str, symbols: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(map(str, parse(text, symbols).shape))
     except MathsError:
         return ()
+
+
+def _is_closed(text: str, symbols: Mapping[str, str]) -> bool:
+    """Whether a formula is a number in which no index is free."""
+    try:
+        node = parse(text, symbols)
+    except MathsError:
+        return False
+    return not node.shape and not tree.free_indices(node)
 
 
 def from_verdict(verdict: Verdict, answer: Answer, text: str) -> Outcome:

@@ -181,12 +181,13 @@ def _symbol(exercise: Exercise, role: str, usual: str) -> str:
 def _vectors(exercise: Exercise, wanted: tuple[str, ...] = ()) -> tuple[str, str, str, dict[str, str]]:
     """The names of a query, a key and their width, and the types of all names of a kernel.
 
-    `wanted` are the symbols of the answer: the only one is the width.
+    `wanted` are the symbols of the answer: the only one that is no vector is the width.
     """
     named = [_symbol(exercise, role, "") for role in ("query", "key")]
     q, k = (name if name.islower() else usual for name, usual in zip(named, "qk", strict=True))
     query = exercise.given("query")
     width = exercise.size("head_width") or exercise.size("width")
+    wanted = tuple(name for name in wanted if name not in (q, k))
     width = str(
         wanted[0] if len(wanted) == 1 else width or (query.shape[-1] if query is not None and query.shape else "D")
     )
