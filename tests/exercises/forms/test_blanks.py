@@ -2,7 +2,7 @@
 
 import pytest
 
-from qkv.exercises import Asked, Exercise, Given
+from qkv.exercises import Asked, Exercise, Given, bank
 from qkv.exercises.checking import check
 from qkv.exercises.solving import Answer
 
@@ -46,3 +46,22 @@ def test_a_name_that_is_assigned_twice_is_not_judged() -> None:
     record = RECORD.model_copy(update={"givens": (Given(role="listing", value=twice),)})
     assert check(record, "a", "self.part", gold=GOLD).kind == "unread"
     assert check(record, "a", "width", gold=GOLD).kind == "right"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("(1)", "right"),
+        (r"\boxed{(1)}", "right"),
+        (r"\text{(1)}", "right"),
+        ("option 1", "right"),
+        ("(1) [h, d, q]", "right"),
+        ("1. [h, d, q]", "right"),
+        ("(2)", "wrong"),
+        (r"\text{(2)}", "wrong"),
+        ("(2) [h, d, q]", "unread"),
+        ("1 [d, q]", "unread"),
+    ],
+)
+def test_an_option_is_named_by_its_number_with_or_without_brackets(text, kind):
+    assert check(bank.named("decoding"), "a", text).kind == kind

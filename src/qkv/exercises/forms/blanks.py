@@ -8,7 +8,9 @@ from itertools import permutations
 from ...maths import Verdict, compare
 from ..findings import Finding
 from ..outcome import Outcome, right, unread, wrong
+from ..record import plain_label
 from ..solving import Answer
+from .choices import option_named
 from .statement import PATTERNS, split_outside, squeezed, stated
 from .values import Context, from_verdict, judge_shape
 
@@ -24,8 +26,12 @@ def judge_blank(answer: Answer, text: str, context: Context) -> Outcome:
     if isinstance(found, Finding):
         return Outcome("unread", (found,))
     code = re.sub(r"^\s*\w+\s*=\s*(?!=)", "", found).strip(" ;`")
-    options = {squeezed(name): option.text for option in context.asked.options for name in (option.label, option.text)}
-    offered = options.get(squeezed(code), "")
+    options = {option.label: option.text for option in context.asked.options}
+    label = option_named(code, {squeezed(each).lower(): plain_label(name) for name, each in options.items()})
+    offered = next((each for name, each in options.items() if label == plain_label(name)), "")
+    numbered = re.match(r"\(?\w+[).:\s]+", code)
+    if not offered and numbered and squeezed(code[numbered.end() :]) in map(squeezed, options.values()):
+        return unread("several", count=2)  # the label of one option and the text of another
     outcome = _judged(answer, offered or code, context)
     return wrong("different", given=code, right=answer.text) if offered and outcome.kind == "unread" else outcome
 

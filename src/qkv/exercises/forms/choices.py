@@ -63,6 +63,17 @@ def _pieces(text: str) -> list[str]:
     return [piece for piece in pieces if piece]
 
 
+def option_named(text: str, options: Mapping[str, str]) -> str | None:
+    """The label of the one option that a text names, as "(1)", "option 1" or "(1) [h, d]"; None where it names none.
+
+    >>> options = {"[h,d]": "1", "[d]": "2"}
+    >>> [option_named(text, options) for text in (r"\\text{(2)}", "Option 1: [h, d]", "(2) [h, d]", "[1]")]
+    ['2', '1', None, None]
+    """
+    bare = PATTERNS["worded_option"].sub(r"\1", text)
+    return _label(PATTERNS["filling"].sub("", bare.strip(" .:")).strip(), options)
+
+
 def _label(piece: str, options: Mapping[str, str]) -> str | None:
     """The label of one piece: the option's text, its label, or both."""
     begun = re.match(r"\(?([A-Za-z0-9]+)\)?[\s.:)]*", piece)
