@@ -535,3 +535,20 @@ def test_a_sum_over_pairs_binds_both_indices_though_the_exercise_has_them(text, 
 
 def test_the_vector_of_a_feature_map_is_not_its_width():
     assert "D" in solving.solve(bank.named("kernels"))["b(ii)"].answer.text
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("time O(N D^2 M), space O(N D^2 + D^2 M)", "right"),
+        ("time O(N D^3), space O(N D^2 + D^3)", "right"),
+        ("time O(N D M), space O(N D^2 + D^2 M)", "wrong"),
+    ],
+)
+def test_a_size_may_be_written_by_the_one_that_the_question_equates_it_with(text, kind):
+    assert check(bank.named("kernels"), "d", text).kind == kind
+
+
+@pytest.mark.parametrize(("text", "kind"), [(r"4\epsilon^2", "right"), (r"n^2 \epsilon^2", "right"), ("n", "wrong")])
+def test_each_bound_of_the_solution_is_right_where_the_question_does_not_say_which(text, kind):
+    assert check(bank.named("saturation"), "a(iv)", text).kind == kind

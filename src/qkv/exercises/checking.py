@@ -59,7 +59,7 @@ def check(exercise: Exercise, label: str, text: str, *, gold: Answer | None = No
 
 
 def _checked(exercise: Exercise, asked: Asked, text: str, gold: Answer | None) -> Outcome:
-    context = Context(exercise.with_changes(asked), asked)
+    context = Context(exercise.with_changes(asked), asked, replaced=_replaced(exercise, asked))
     try:
         if asked.rubric:
             return rubrics.rubric(asked.rubric).judge(text)
@@ -80,6 +80,14 @@ def _checked(exercise: Exercise, asked: Asked, text: str, gold: Answer | None) -
     if shown and outcome.kind == "unread" and asked.mistakes:
         outcome = wrong("different", given=text.strip(), right=found.text)  # an answer that a named mistake gives
     return replace(outcome, mistakes=shown)
+
+
+def _replaced(exercise: Exercise, asked: Asked) -> dict[str, str]:
+    """Sizes for which the question takes other ones, each with that one: {"M": "D"} where M is about as large as D."""
+    named = {given.role: given.symbol for given in asked.changes if given.symbol and given.value is None}
+    pairs = ((given.symbol, named.get(given.role)) for given in exercise.givens if given.value is None)
+    kept = {given.symbol for given in exercise.with_changes(asked).givens}
+    return {old: new for old, new in pairs if old and new and old not in kept}
 
 
 def judge(gold: Answer, text: str, context: Context) -> Outcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -29,18 +29,20 @@ _SCALES = {"%": "-2", "thousands": "3", "millions": "6", "billions": "9", "trill
 
 @dataclass(frozen=True)
 class Context:
-    """The question that an answer belongs to."""
+    """The question that an answer belongs to; `replaced` are sizes that stand for others in it."""
 
     exercise: Exercise
     asked: Asked
     name: str = ""
+    replaced: Mapping[str, str] = field(default_factory=dict)
 
     def symbols(self, answer: Answer) -> dict[str, str]:
         """The types of the names that an answer may have; of a number, every index is bound, and none is declared."""
         declared: dict[str, str] = getattr(self.exercise, "symbols", {})
         others = {name: kind for name, kind in declared.items() if not kind.startswith("index")}
         closed = len(others) < len(declared) and _is_closed(answer.text, {**others, **answer.symbols})
-        return {**(others if closed else declared), **answer.symbols}
+        same = {old: f"natural = {new}" for old, new in self.replaced.items()}
+        return {**(others if closed else declared), **same, **answer.symbols}
 
     def names(self) -> list[str]:
         """Patterns of what the answer may be called."""

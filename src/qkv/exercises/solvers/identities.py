@@ -390,8 +390,9 @@ def jacobian_norm(exercise: Exercise, asked: Asked) -> Answer:
         sums, text = f"{small}^2 + ({n} - 1) {small}^2 + {n} ({n} - 1) {small}^2", f"{n}^2 {small}^2"
         reason = "each of the diagonal entries and of the products of two weights is below epsilon"
         steps = chain("the bounds of all entries, squared and added", sums, text, reason=reason, symbols=symbols)
-        also = (Also(sharper, sharper, "the norm is at most the trace", symbols),)
-        return formula(text, steps, symbols=symbols, also=also)
+        also = (Also(sharper, sharper, "the norm bounded by the trace", symbols),)
+        unsaid = assumed("which bound is meant", "the sum of the bounds of all entries")
+        return formula(text, steps, symbols=symbols, also=also, assumed=unsaid)
     values = _weight_values(exercise)
     if values:
         diagonal = " + ".join(f"({value})^2 (1 - {value})^2" for value in values)
