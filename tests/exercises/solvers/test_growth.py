@@ -6,6 +6,7 @@ import pytest
 
 from qkv.cost import counting
 from qkv.exercises import Exercise, solve
+from qkv.exercises.sheets import read_sheet
 from qkv.exercises.solvers.growth import regime
 from qkv.features import elu1
 from qkv.maths import compare
@@ -80,6 +81,34 @@ def test_quadratic_kernel_with_values_as_wide_as_keys():
 )
 def test_expressions_in_the_order_in_which_they_are_written(text: str, expected: str):
     assert compare(expected, solved("growth_time", text, ("n", "d")).text, {}).kind == "equal"
+
+
+SIZES = "In multi-head attention with h heads, model width d{batch} and sequence length n, what is the"
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        (f"{SIZES} total time complexity over all heads of Q K^T?", "O({b} n^2 d)"),
+        (f"{SIZES} time complexity of Q K^T for all heads?", "O({b} n^2 d)"),
+        (f"{SIZES} time complexity of Q K^T in one head?", "O({b} n^2 d/h)"),
+        (f"{SIZES} time complexity per head of Q K^T?", "O({b} n^2 d/h)"),
+        (f"{SIZES} total space complexity over all heads of Q K^T?", "O({b} h n^2 + {b} n d)"),
+        (f"{SIZES} time complexity of Q K^T?", None),
+    ],
+)
+@pytest.mark.parametrize("batch", ["", "B"])
+def test_an_expression_is_counted_for_the_heads_and_sequences_that_are_said(question, expected, batch):
+    (reading,) = read_sheet(question.format(batch=f", batch size {batch}" if batch else "") + "\n")
+    (part,) = reading.solve().parts
+    if expected is None:
+        assert part.answer is None
+        assert part.refusal is not None
+        assert "head" in part.refusal.words()
+    else:
+        assert part.answer is not None
+        names = dict.fromkeys(("n", "d", "h", "B"), "natural")
+        assert compare(expected.format(b=batch), part.answer.text, names).kind == "equal"
 
 
 def test_lines_of_listings():

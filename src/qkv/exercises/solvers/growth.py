@@ -140,7 +140,8 @@ def _features(exercise: Exercise, words: str, width: Polynomial) -> Polynomial:
 def expression(exercise: Exercise, asked: Asked) -> Program:
     """The program of an expression: every product, softmax and sum in the order that it is written in."""
     sizes = axis_sizes(exercise, asked)
-    text = re.sub(r"\\?phi\s*\(\s*(\w)\s*\)|φ\((\w)\)", lambda m: f"phi_{m[1] or m[2]}", asked.object)
+    heads, text = _heads_of(exercise, asked, sizes["h"])
+    text = re.sub(r"\\?phi\s*\(\s*(\w)\s*\)|φ\((\w)\)", lambda m: f"phi_{m[1] or m[2]}", text)
     letters = {letter: str(size) for letter, size in {"f": Polynomial.name("C"), **sizes}.items()}
     usual = {name: [letters[axis] for axis in axes] for name, axes in table("expression").items()}
     declared = {given.symbol: given.shape for given in exercise.givens if given.symbol and given.shape}
@@ -157,11 +158,17 @@ def expression(exercise: Exercise, asked: Asked) -> Program:
         raise CannotSolve("misfit", what=text, why=str(error).splitlines()[0]) from None
     found = Program(called="the expression")
 
+    def times(node: t.Node) -> Polynomial:
+        """How often there is such a tensor: for every sequence, unless it is a weight, and for every head, unless X."""
+        names = {each.name for each in t.walk(node) if isinstance(each, t.Symbol)} - declared.keys()
+        batch = sizes["b"] if any(not name.startswith("W") for name in names) else ONE
+        return batch * (heads if names - {"X"} else ONE)
+
     def visit(node: t.Node) -> None:
         for child in t.children(node):
             if child.shape:
                 visit(child)
-        size = product(sizes_of(node.shape))
+        size = product([times(node), *sizes_of(node.shape)])
         if isinstance(node, t.Symbol):
             found.tensors[node.name] = size
         elif not isinstance(node, t.Transpose):
@@ -172,6 +179,20 @@ def expression(exercise: Exercise, asked: Asked) -> Program:
 
     visit(tree)
     return found
+
+
+def _heads_of(exercise: Exercise, asked: Asked, heads: Polynomial) -> tuple[Polynomial, str]:
+    """The number of heads that an expression is counted for, and the expression without the words that say so."""
+    known, text = table("counted_heads"), asked.object
+    said = {name: re.search(known[name], f"{asked.text} {text}", re.IGNORECASE) for name in ("one", "all")}
+    for words in known.values():
+        text = re.sub(words, " ", text, flags=re.IGNORECASE)
+    declared = {given.symbol for given in exercise.givens if given.shape}
+    if exercise.size("heads") in (None, 1) or declared >= set(re.findall(r"\b[QKV]\b", text)):
+        return ONE, text.strip()
+    if bool(said["one"]) == bool(said["all"]):
+        raise CannotSolve("missing", needs="whether one head or all heads are counted")
+    return ONE if said["one"] else heads, text.strip()
 
 
 def listed(exercise: Exercise, asked: Asked, text: str) -> Program:
