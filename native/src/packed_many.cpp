@@ -261,7 +261,12 @@ QKV_INLINE void fill_panel(const PackedMatrix& matrix, int64_t first, int64_t la
         for_each_step<B::steps>([&](auto s) QKV_STEP {
             __m512i v[16];
             QKV_UNROLL
-            for (int r = 0; r < kPanelRows; ++r) v[r] = signed_weights<B, s()>(at[r] + (unit - at[0]), next);
+            for (int r = 0; r < kPanelRows; ++r) {
+                const char* own = at[r] + (unit - at[0]);
+                v[r] = signed_weights<B, s()>(own, next);
+                // The next panel.
+                _mm_prefetch(own + s() * (B::bytes / B::steps) + kPanelRows * matrix.row_bytes, _MM_HINT_T1);
+            }
             transpose(v);
             const int64_t quad = (column + s() * kStep) / 4;
             QKV_UNROLL

@@ -21,7 +21,7 @@ struct PackedMatrix {
 
 enum class Activations : int { float32 = 0, int8 = 1 };
 
-constexpr int kFewRows = 3;       // up to so many rows of x, weights are widened in registers
+constexpr int kFewRows = 4;       // up to so many rows of x, weights are widened in registers
 constexpr int kGroupRows = 16;    // rows of a matrix whose scales are read together
 constexpr int kTileWeights = 64;  // rows of a matrix in a job with many rows of x
 

@@ -179,7 +179,7 @@ TEST(packed, equals_the_definition_in_every_format) {
     for (const qkv::PackedKernels* kernels : qkv::packed_kernels()) {
         for (WeightFormat format : kFormats) {
             for (Activations activations : {Activations::float32, Activations::int8}) {
-                for (int64_t count : {1, 2, 3, 7, 16, 33}) {
+                for (int64_t count : {1, 2, 3, 4, 7, 16, 33}) {
                     const int64_t block = qkv::block_columns(format);
                     const int64_t columns = block == 1 ? 77 : block == 32 ? 32 * (count % 2 == 0 ? 18 : 5) : 768;
                     check_product(*kernels, Matrix(format, count == 16 ? 131 : 37, columns, 3), count, activations);
