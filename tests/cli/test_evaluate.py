@@ -102,7 +102,10 @@ def test_json_has_the_counts_the_rows_and_the_mistakes(mocked):
         (["--model", "nowhere/at-all"], "PROVIDER/MODEL"),
         (["--model", "mockllm/model", "-M", "device"], "-M: got 'device'"),
         (["--model", "mockllm/model", "--corrections", "5"], "--corrections"),
-        (["--model", "mockllm/model", "--tools", "hammer"], "tools: got 'hammer'"),
+        (
+            ["--model", "mockllm/model", "--tools", "hammer"],
+            "--tools: got 'hammer', wanted 'none' or 'compute' or 'qkv' or 'both'",
+        ),
         (["--model", "mockllm/model", "--to", "report.doc"], "--to: got 'report.doc'"),
         ([], "--model"),
     ],

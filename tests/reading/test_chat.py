@@ -150,6 +150,13 @@ def test_broken_json_is_refused() -> None:
         read_chat('[{"role": "user", "content": "hello"}, {"role": "assis', name="export.json")
 
 
+@pytest.mark.parametrize("text", ['{"a": [1,2', "[1", "null", "hello", "{]"])
+def test_a_file_that_is_named_as_json_is_json_or_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="JSON"):
+        read_chat(text, name="Export.JSON")
+    assert roles(text) == ["unknown"]  # the same text without such a name may be anything
+
+
 # --- pages ----------------------------------------------------------------------------------------------------------
 
 

@@ -60,8 +60,13 @@ def test_a_recorded_claim_has_to_be_supported(tmp_path):
 
 def test_a_recording_of_another_chat_is_refused(recorded):
     other = read_chat("User: problem 1\n\nAssistant: The mean is d.", name="talk.md")
-    with pytest.raises(OptionError, match="another chat"):
+    with pytest.raises(OptionError, match="of another chat") as refused:
         ReplayReader(recorded).read(other, QUESTIONS)
+    assert "schema" not in str(refused.value)
+    recorded.write_text(recorded.read_text().replace('"schema_version": 1', '"schema_version": 7', 1))
+    with pytest.raises(OptionError, match="in schema 7, wanted one in schema 1") as refused:
+        ReplayReader(recorded).read(CHAT, QUESTIONS)
+    assert "another chat" not in str(refused.value)
     with pytest.raises(OptionError, match=r"other\.jsonl"):
         ReplayReader(recorded.parent).read(read_chat("User: a\nAssistant: b", name="other.md"), QUESTIONS)
 

@@ -55,7 +55,7 @@ class Options(NamedTuple):
 def run(options: Options, as_json: bool) -> None:
     """Hold the conversations and print the summary."""
     try:
-        from ..grading.inspect_task import qkv_tutor
+        from ..grading.inspect_task import TOOLS, qkv_tutor
     except MissingExtra as error:
         raise UsageError(str(error)) from None
     from ..render.saving import save, writable
@@ -63,7 +63,9 @@ def run(options: Options, as_json: bool) -> None:
     try:
         names = [name for words in options.exercises for name in words.split(",")] or None
         counts = (options.seeds, options.corrections, options.challenges)
-        chosen = SETS.get(options.tools) or tuple(options.tools.split(","))
+        chosen = [each for name in options.tools.split(",") for each in SETS.get(name, (name,))]
+        if unknown := [name for name in chosen if name not in TOOLS]:
+            raise OptionError(complaint("--tools", repr(unknown[0]), " or ".join(map(repr, (*TOOLS, *SETS)))))
         tasks = {name: qkv_tutor(names, *counts, name) for name in dict.fromkeys(chosen)}
         pages = [writable(name, "--to") for name in options.to]
     except (OptionError, MissingExtra) as error:

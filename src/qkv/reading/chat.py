@@ -100,7 +100,8 @@ def read_chats(source: str | Path | bytes, name: str = "") -> list[Chat]:
     from .paged import is_paged
     from .webpage import is_webpage, read_webpage
 
-    exports = read_exports(document.source) if document.kind in ("plain", "markdown") else None
+    named = document.name.lower().endswith((".json", ".jsonl"))
+    exports = read_exports(document.source, named) if document.kind in ("plain", "markdown") else None
     if exports is not None:
         titles: Counter[str] = Counter()
         return [_exported(document.name, each, titles if len(exports) > 1 else None) for each in exports[:MOST_CHATS]]

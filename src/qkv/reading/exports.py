@@ -48,13 +48,13 @@ class Export(NamedTuple):
     messages: list[Message]
 
 
-def read_exports(text: str) -> list[Export] | None:
-    """The chats of an export; None for a text that is no JSON.
+def read_exports(text: str, named: bool = False) -> list[Export] | None:
+    """The chats of an export; None for a text that is no JSON, unless its file is `named` so.
 
     Raises:
         OptionError: JSON that is broken, or in which no chat is found.
     """
-    if text.lstrip()[:1] not in ("{", "["):
+    if not named and text.lstrip()[:1] not in ("{", "["):
         return None
     try:
         data = json.loads(text)
@@ -63,7 +63,7 @@ def read_exports(text: str) -> list[Export] | None:
     except ValueError as error:
         data = _lines(text)
         if data is None:
-            if text.lstrip()[:400].count('"') < 4:
+            if not named and text.lstrip()[:400].count('"') < 4:
                 return None  # a text that begins with a bracket
             raise _refused(f"JSON that is broken or cut off ({error})") from None
     chats = [chat for chat in _chats(data, 0) if chat.messages]

@@ -43,10 +43,12 @@ class ReplayReader:
     def _claims(self, chat: Chat) -> Iterable[AnswerClaim]:
         path = self.path / f"{Path(chat.name).stem}.jsonl" if self.path.is_dir() else self.path
         header, *rows = _lines(path)
-        if (header.get("schema_version"), header.get("chat")) != (SCHEMA_VERSION, fingerprint(chat)):
-            given = f"{path.name} of another chat or of schema {header.get('schema_version')!r}"
-            hint = "record it again: the chat, or how it is divided into turns, has changed"
-            raise OptionError(complaint("recording", given, f"one of {chat.name!r} in schema {SCHEMA_VERSION}", hint))
+        if header.get("schema_version") != SCHEMA_VERSION:
+            given = f"{path.name} in schema {header.get('schema_version')!r}"
+            raise OptionError(complaint("recording", given, f"one in schema {SCHEMA_VERSION}", "record it again"))
+        if header.get("chat") != fingerprint(chat):
+            hint = "record it again if the chat, or how it is divided into turns, has changed"
+            raise OptionError(complaint("recording", f"{path.name} of another chat", f"one of {chat.name!r}", hint))
         for number, row in enumerate(rows, 2):
             try:
                 yield at_span(row, chat.turns[row["turn"]].text)
