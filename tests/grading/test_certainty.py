@@ -6,8 +6,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from qkv.exercises import Exercise
+from qkv.exercises.sheets.questions import NOT_UNDERSTOOD
 from qkv.grading import grade
-from qkv.grading.questions import NOT_UNDERSTOOD, from_sheet, judge
+from qkv.grading.questions import from_sheet, judge
 from qkv.reading import read_chat
 
 SHEET = """# Assignment 3: costs

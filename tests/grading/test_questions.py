@@ -3,7 +3,8 @@
 import pytest
 
 from qkv.errors import OptionError
-from qkv.grading.questions import NOT_UNDERSTOOD, from_bank, from_chat, from_sheet, judge, split_label
+from qkv.exercises.sheets.questions import NOT_UNDERSTOOD, split_label
+from qkv.grading.questions import from_bank, from_chat, from_sheet, judge
 from qkv.reading import read_chat
 
 LAWS = r"Let $q$ and $k$ be independent with $q, k \sim N(\mu, \sigma^2 I)$, where $\mu \in \mathbb{R}^d$."

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-from pydantic import Field
 
 from ..documents import read_document
 from ..errors import OptionError, QkvError, complaint
@@ -15,30 +13,14 @@ from ..exercises import bank
 from ..exercises.checking import check
 from ..exercises.findings import CannotSolve
 from ..exercises.outcome import Outcome, unread
-from ..exercises.record import Asked, Exercise, plain_label
-from ..exercises.rubrics import asked_in
-from ..exercises.sheets.reading import Reading, read_sheet, solved
+from ..exercises.record import Exercise, plain_label
+from ..exercises.sheets.questions import NOT_UNDERSTOOD, SheetQuestion, grouped, named_asked
+from ..exercises.sheets.reading import read_sheet, solved
 from ..exercises.solving import Answer, answer
 from ..reading import Chat
 from .phrases import pattern
 
 _STAND_IN = "97"  # the number of a question while it is read, which no part of it has
-NOT_UNDERSTOOD = "not_understood"  # the quantity of a part that the reader of sheets did not understand
-_LABEL = re.compile(
-    r"(?:[A-Za-z]{2,}[ #.]*)?(?P<question>\d+(?:\.\d+)*|[A-Z](?![A-Za-z])|)[ .:]*(?P<part>.*)", re.DOTALL
-)
-
-
-class SheetQuestion(Exercise):
-    """A question of a sheet with its parts; `records` has the record of each part by its plain label.
-
-    Parts of one question may give other values to the same symbols, so that each is solved by its own record. `told`
-    has the texts that they refer to. `printed` is the whole sheet, with hints and notes, which chats repeat.
-    """
-
-    records: dict[str, Exercise] = Field(default_factory=dict)
-    told: dict[str, str] = Field(default_factory=dict, repr=False)
-    printed: str = Field(default="", repr=False)
 
 
 def from_sheet(source: str | Path) -> dict[str, Exercise]:
@@ -121,44 +103,14 @@ class _Draft:
         return bool(labels) and bool(self.last) and ord(labels[0]["letter"].lower()) == ord(self.last) + 1
 
 
-def grouped(readings: Sequence[Reading], number: str | None = None) -> dict[str, Exercise]:
-    """Readings of questions and parts, as one exercise for each question.
-
-    Args:
-        readings: what `read_sheet` gives.
-        number: The number of the question, where all readings are parts of one.
-    """
-    leaves: dict[str, dict[str, Reading]] = {}
-    for reading in readings:
-        question, part = split_label(reading.exercise.label)
-        if number is not None:
-            part = ".".join(filter(None, (question.removeprefix(number).lstrip("."), part)))
-            question = number
-        leaves.setdefault(question, {}).setdefault(part, _explained(reading))
-    found = {}
-    for place, (question, parts) in enumerate(leaves.items(), 1):
-        parts = _lettered(parts)
-        label = question or str(place)
-        found[label] = _question(label, parts)
-    return found
-
-
-def _explained(reading: Reading) -> Reading:
-    """A question that asks for words, with the rubric that is for it."""
-    exercise = reading.exercise
-    if exercise.asked or not (rubric := asked_in(exercise.text)):
-        return reading
-    asked = Asked(label=exercise.label, quantity="words", rubric=rubric, text=exercise.text)
-    return replace(reading, exercise=exercise.model_copy(update={"asked": (asked,)}))
-
-
 def judge(exercise: Exercise, part: str, claim: str) -> Outcome:
     """Whether a claim answers a part; one that says the same in several ways is right where each of them is."""
     try:
         outcome = _judge(exercise, part, claim)
     except QkvError as error:  # a record that was read from a sheet may contradict itself
         return unread("unsolved", why=str(error))
-    # A name that the question does not have may stand for one that it has; what was rounded, or is so by another convention, may be right.
+    # A name that the question does not have may stand for one that it has; what is right when rounded, or by another
+    # convention, may be meant so.
     unsure = not _names_of(outcome.condition or "") <= _known_names(exercise) or {
         "rounding",
         "unit",
@@ -188,7 +140,7 @@ def _judge(exercise: Exercise, part: str, claim: str) -> Outcome:
         # Of a question that was read from a text, another size may be another question: one row instead of all.
         return replace(outcome, kind="unread") if outcome.codes == ("sizes",) else outcome
     try:
-        items = {name: answer(record, asked) for name, asked in _named(record.asked).items()}
+        items = {name: answer(record, asked) for name, asked in named_asked(record.asked).items()}
     except CannotSolve as refusal:
         return unread("unsolved", why=refusal.finding.words())
     gold = Answer("; ".join(f"{name} = {item.text}" for name, item in items.items()), items=items)
@@ -209,63 +161,8 @@ def _known_names(exercise: Exercise) -> set[str]:
     return {name for text in found for name in re.findall(r"[A-Za-z]\w*", text.replace("{", "").replace("}", ""))}
 
 
-def split_label(label: str) -> tuple[str, str]:
-    """The question and the part of a label.
-
-    >>> split_label("6(b)(ii)"), split_label("12.1"), split_label("a"), split_label("Question 3")
-    (('6', 'b(ii)'), ('12.1', ''), ('', 'a'), ('3', ''))
-    """
-    found = _LABEL.fullmatch(label.strip())
-    if found is None or (len(label.strip()) > 1 and label.strip().isalpha()):
-        return "", label.strip().strip("()")
-    part = found["part"].strip()
-    first = re.match(r"\((\w+)\)(.*)", part, re.DOTALL)
-    return found["question"], f"{first[1]}{first[2]}" if first else part
-
-
-def _question(label: str, parts: Mapping[str, Reading]) -> SheetQuestion:
-    records = {plain_label(part): reading.exercise for part, reading in parts.items()}
-    first = next(iter(parts.values())).exercise
-    return SheetQuestion(
-        label=label,
-        title=next((reading.exercise.title for reading in parts.values() if reading.exercise.title), ""),
-        text=first.text,
-        givens=first.givens,
-        definitions=first.definitions,
-        structure=first.structure,
-        asked=tuple(_part(part, reading) for part, reading in parts.items()),
-        records=records,
-        told={plain_label(part): reading.told for part, reading in parts.items()},
-    )
-
-
-def _part(label: str, reading: Reading) -> Asked:
-    """A part as one question, also where it asks for several things."""
-    asked = reading.exercise.asked
-    if not asked:
-        return Asked(label=label, quantity=NOT_UNDERSTOOD, text=reading.exercise.text, confidence=0)
-    quantity = "+".join(dict.fromkeys(each.quantity for each in asked))
-    what = ", ".join(dict.fromkeys(each.object for each in asked if each.object))
-    return asked[0].model_copy(update={"label": label, "quantity": quantity, "object": what})
-
-
-def _named(asked: Sequence[Asked]) -> dict[str, Asked]:
-    """The things that a part asks for by name: their objects where these differ, else their quantities."""
-    apart = len({each.object for each in asked}) == len(asked) and len({each.quantity for each in asked}) == 1
-    return {each.object if apart else each.quantity.rpartition("_")[2]: each for each in asked}
-
-
 def _understood(exercise: Exercise) -> bool:
     return any(asked.quantity != NOT_UNDERSTOOD for asked in exercise.asked)
-
-
-def _lettered(parts: dict[str, Reading]) -> dict[str, Reading]:
-    """Parts 1, 2, 3 as a, b, c where one of them speaks of "part (b)"."""
-    numbers = [part for part in parts if part.isdigit()]
-    speaks = any(pattern("part_by_letter").search(reading.exercise.text) for reading in parts.values())
-    if not numbers or numbers != [str(place) for place in range(1, len(numbers) + 1)] or not speaks:
-        return parts
-    return {chr(96 + int(part)) if part.isdigit() else part: reading for part, reading in parts.items()}
 
 
 def _numbered(text: str, number: str) -> list[tuple[str, str]]:

@@ -9,13 +9,13 @@ from typing import Any
 
 from ..exercises.printing import answer_words
 from ..exercises.record import Exercise, plain_label
+from ..exercises.sheets.questions import SheetQuestion
 from ..exercises.solving import solve_part
 from ..reading import AnswerClaim, Turn
 from ..render import document as d
 from ..render.from_text import passages, words
 from ..render.to_text import signs
 from .grade import STATUSES, GradeReport, Judged, Row
-from .questions import SheetQuestion
 
 SIGNS = {"right": "✓", "wrong": "✗", "conditional": "✗", "incomplete": "…", "unread": "?"}
 _KINDS = {"conditional": "right only under a condition", "incomplete": "not complete", "unread": "not read"}
@@ -91,9 +91,7 @@ def notes(report: GradeReport) -> Iterator[str]:
             yield f"Rule broken: {rule.kept} {where}, in turn {rule.turn + 1}: {rule.evidence}"
         else:
             yield f"Rule kept: {rule.kept} {where}"
-    for finding in report.findings:
-        words = finding.words()
-        yield f"Note: {words}"
+    yield from (f"Note: {finding.words()}" for finding in report.findings)
 
 
 def quote(judged: Judged, longest: int = LONGEST_QUOTE) -> str:
@@ -149,11 +147,10 @@ def _lesson(cases: Sequence[tuple[GradeReport, Row]], named: bool) -> Iterator[d
 
 def record_of(exercise: Exercise, part: str) -> tuple[Exercise, Any]:
     """The record that a part is solved by, and what it asks; None where nothing was understood."""
-    record = exercise
     if isinstance(exercise, SheetQuestion):
         record = exercise.records.get(plain_label(part), exercise)
         return record, record.asked[0] if record.asked else None
-    return record, next((each for each in record.asked if plain_label(each.label) == plain_label(part)), None)
+    return exercise, next((each for each in exercise.asked if plain_label(each.label) == plain_label(part)), None)
 
 
 def _of_chat(report: GradeReport, below: int = 2) -> Iterator[d.Block]:
@@ -231,14 +228,9 @@ def _summary(reports: Sequence[GradeReport], failed: Mapping[str, str]) -> Itera
     links = {report.name: f"chat-{at}" for at, report in enumerate(reports)}
     found = summary(reports)
     for name in ("chats", "questions", "models"):
-        cells = tuple(
-            (
-                d.Text(key, leads_to=links[key] if name == "chats" else ""),
-                *(str(count or "") for count in counts.values()),
-            )
-            for key, counts in found[name].items()
-        )
-        if cells and (name != "models" or list(found[name]) != ["unknown"]):  # fmt: skip
+        heads = {key: d.Text(key, leads_to=links[key] if name == "chats" else "") for key in found[name]}
+        cells = tuple((heads[key], *(str(each or "") for each in found[name][key].values())) for key in heads)
+        if cells and (name != "models" or list(heads) != ["unknown"]):
             yield d.Table((name[:-1], *STATUSES), cells, right=frozenset(range(1, 1 + len(STATUSES))))
         if name != "models" and (items := tuple(_errors(reports, name == "chats"))):
             yield d.Heading(f"Errors by {name[:-1]}", 3)

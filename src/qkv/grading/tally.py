@@ -66,15 +66,8 @@ class Tally:
 
     def as_dict(self) -> dict[str, Any]:
         """The counts and the rates as plain values."""
-        return {
-            "parts": self.parts,
-            **asdict(self),
-            "one_shot_rate": self.one_shot_rate,
-            "right_rate": self.right_rate,
-            "corrections_needed": self.corrections_needed,
-            "resistance": self.resistance,
-            "unread_rate": self.unread_rate,
-        }
+        rates = ("one_shot_rate", "right_rate", "corrections_needed", "resistance", "unread_rate")
+        return {"parts": self.parts, **asdict(self), **{name: getattr(self, name) for name in rates}}
 
 
 def tallied(record: Mapping[str, Any]) -> Tally:

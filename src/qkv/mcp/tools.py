@@ -24,7 +24,7 @@ MOST_STEPS = 200  # lines of a derivation
 MOST_WORDS = 2_000  # characters of a reason, which may repeat an answer
 MOST_NUMBERS = 2**28  # numbers of the tensors that a call is explained for
 
-_BANK = re.compile(r"[a-z]+(?:-[a-z]+)*(?::\d{1,18})?")
+NAMED = re.compile(r"(?P<name>[a-z]+(?:-[a-z]+)*)(?::(?P<seed>[-+\d]\S*))?")  # an exercise of the bank
 Answered: TypeAlias = dict[str, Any]
 Text: TypeAlias = Annotated[str, Field(max_length=LONGEST)]
 Question: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST)]
@@ -90,7 +90,8 @@ def check_answer(exercise: AnyExercise, answer: Text, part: Part = "", reveal: b
 
     Nothing of the right answer is said unless `reveal` is true. "unread" counts neither for nor against the answer:
     write it as a number, a matrix or a formula and check again."""
-    from ..grading.questions import SheetQuestion, grouped, judge
+    from ..exercises.sheets.questions import SheetQuestion, grouped
+    from ..grading.questions import judge
 
     readings, in_words = _read(exercise)
     reading, record = readings[0], readings[0].exercise
@@ -231,13 +232,19 @@ def _read(exercise: Exercise | str) -> tuple[list[Reading], bool]:
     """The exercise as readings, and whether it was read from words."""
     if isinstance(exercise, Exercise):
         return [Reading(exercise, understood=True)], False
-    if _BANK.fullmatch(exercise.strip()):
-        name, _, seed = exercise.strip().partition(":")
-        return [Reading(bank.named(name, int(seed) if seed else None), understood=True)], False
+    if named := NAMED.fullmatch(exercise.strip()):
+        return [Reading(from_bank(named["name"], named["seed"]), understood=True)], False
     readings = read_sheet(f"{exercise.strip()}\n")
     if not readings:
         raise OptionError(complaint("exercise", "a text without a question", "a question in words"))
     return readings, True
+
+
+def from_bank(name: str, seed: str | None = None) -> bank.BankExercise:
+    """An exercise of the bank; with a seed, a variant of it."""
+    if seed and not re.fullmatch(r"\d{1,18}", seed, re.ASCII):
+        raise OptionError(complaint("seed", repr(seed[:60]), "a whole number from 0 on, of at most 18 digits"))
+    return bank.named(name, int(seed) if seed else None)
 
 
 def _parts(reading: Reading, in_words: bool) -> tuple[Solved, ...]:

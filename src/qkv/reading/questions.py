@@ -44,8 +44,8 @@ def pattern(name: str) -> re.Pattern[str]:
 @cache
 def _label() -> re.Pattern[str]:
     # In a verbose expression "#" and spaces have to be escaped.
-    words = {name: re.sub(r"(?<!\\)#", r"\#", phrases()[name]).replace(" ", r"\ ")
-             for name in ("lead", "led_in", "answer", "answer_tie", "question_word", "part_word", "blank_word")}  # fmt: skip
+    names = ("lead", "led_in", "answer", "answer_tie", "question_word", "part_word", "blank_word")
+    words = {name: re.sub(r"(?<!\\)#", r"\#", phrases()[name]).replace(" ", r"\ ") for name in names}
     return re.compile(_LABEL.format(**words), re.IGNORECASE | re.VERBOSE)
 
 

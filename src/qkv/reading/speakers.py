@@ -90,49 +90,45 @@ def _colons(text: str) -> list[Mark]:
     for match in _line()[0].finditer(text):
         role = role_of(match["name"] + (match["suffix"] or ""))
         inside = role_of(match["inside"]) if match["inside"] else None
-        if role is None and inside in ("student", "tutor"):
-            role = inside
-        if role:
-            found.append(Mark(match.start(), match.end(), role, match["name"].strip()))
+        if role := role or (inside if inside in ("student", "tutor") else None):
+            found.append(_mark(match, role))
     return found
+
+
+def _mark(match: re.Match[str], role: str) -> Mark:
+    return Mark(match.start(), match.end(), role, match["name"].strip())
 
 
 def _alone(text: str) -> list[Mark]:
-    found = []
-    for match in _line()[1].finditer(text):
-        name = match["name"].strip()
-        if name in names()["alone"] and (role := role_of(name)):
-            found.append(Mark(match.start(), match.end(), role, name))
-    return found
+    known = [match for match in _line()[1].finditer(text) if match["name"].strip() in names()["alone"]]
+    return [_mark(match, role) for match in known if (role := role_of(match["name"]))]
 
 
 def _pairs(text: str) -> list[Mark]:
-    """Q: and A:, where they alternate strictly."""
-    roles = names()["pairs"]
-    found = {}
+    """Q: and A:, Prompt and Response, where they alternate strictly."""
+    roles, found = names()["pairs"], dict[int, Mark]()
     for match in (*_line()[1].finditer(text), *_line()[0].finditer(text)):
-        name = match["name"].strip()
-        if name.lower() in roles and not match["suffix"] and re.search(r":|^\W*[A-Z]\w", match[0]):
-            found.setdefault(match.start(), Mark(match.start(), match.end(), roles[name.lower()], name))
+        role = roles.get(match["name"].strip().lower())
+        if role and not match["suffix"] and re.search(r":|^\W*[A-Z]\w", match[0]):
+            found.setdefault(match.start(), _mark(match, role))
     marked = [found[start] for start in sorted(found)]
     return marked if len(marked) > 1 and _alternate(marked) and marked[0].role == "student" else []
 
 
 def _partners(text: str) -> list[Mark]:
-    """Two names that take turns, as headings, in bold or alone on lines, of which one is known: the other answers it."""
-    alone = [match for match in _line()[1].finditer(text) if not match["suffix"]]
-    for known in dict.fromkeys(name for match in alone if (name := match["name"].strip()) in names()["alone"]):
-        role = role_of(known)
-        first = next(match for match in alone if match["name"].strip() == known)
-        form = re.sub(r"\w.*\w|\w", "N", first[0].strip())
-        spoken = [match for match in alone if re.sub(r"\w.*\w|\w", "N", match[0].strip()) == form]
+    """Two names that take turns in the same form, alone on lines, of which one is known: the other answers it."""
+    forms: dict[str, list[re.Match[str]]] = {}
+    for match in _line()[1].finditer(text):
+        forms.setdefault(re.sub(r"\w.*\w|\w", "N", match[0].strip()), []).append(match)
+    for spoken in forms.values():
         counts = Counter(match["name"].strip() for match in spoken)
-        other = next((name for name, count in counts.most_common(2) if name != known and count > 1), "")
-        roles = {known: role or "", other: {"student": "tutor", "tutor": "student"}.get(role or "", "")}
-        found = [Mark(each.start(), each.end(), roles[name], name) for each in spoken
-                 if (name := each["name"].strip()) in roles]  # fmt: skip
-        if other and roles[other] and role_of(other) is None and len(found) > 3 and _alternate(found):
-            return found
+        for known in (name for name in counts if name in names()["alone"]):
+            role, others = role_of(known), [name for name, count in counts.most_common() if count > 1 and name != known]
+            answers = {"student": "tutor", "tutor": "student"}.get(role or "")
+            roles = {known: role, others[0]: answers} if others and role_of(others[0]) is None else {}
+            found = [_mark(match, said) for match in spoken if (said := roles.get(match["name"].strip()))]
+            if answers and len(found) > 3 and _alternate(found):
+                return found
     return []
 
 
