@@ -77,7 +77,9 @@ def test_a_sentencepiece_vocabulary_merges_by_score(tmp_path, prefix):
 
 def test_gemma_merges_in_the_order_of_its_tokens(tmp_path):
     pieces = ["<pad>", "<eos>", "<bos>", "a", "b", "c", "bc", "ab", "▁", "  "]
-    file = vocabulary_file(tmp_path / "v.gguf", "llama", pieces, [0.0] * 10, architecture="gemma3", bos_token_id=2)
+    kinds = [3, 3, 3, 1, 1, 1, 1, 1, 1, 4]
+    more = {"architecture": "gemma3", "bos_token_id": 2, "kinds": kinds}
+    file = vocabulary_file(tmp_path / "v.gguf", "llama", pieces, [0.0] * 10, **more)
     tokenizer = read_tokenizer(file, 10)
     assert tokenizer.encode("abc  a") == [2, 3, 6, 9, 3]
     assert tokenizer.decode([3, 6, 9, 3]) == "abc  a"

@@ -244,8 +244,7 @@ class Model:
             log_probs = self._log_probabilities(logits)
             chosen = choose_token(log_probs, temperature, top_k, top_p, generator).tolist()
             best = log_probs.topk(min(logprobs, log_probs.shape[1]))
-            active = [at for at, row in enumerate(rows) if not row.found.finish]
-            for at in active:
+            for at in [at for at, row in enumerate(rows) if not row.found.finish]:
                 found, token = rows[at].found, chosen[at]
                 text = rows[at].add(token)
                 found.logprobs.append(float(log_probs[at, token]))

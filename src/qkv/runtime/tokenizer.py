@@ -110,7 +110,8 @@ def _from_metadata(name: str, metadata: dict[str, Any]) -> TextTokenizer:
     else:
         raise OptionError(complaint("path", f"{name} with a tokenizer of kind {kind!r}", "gpt2 or llama"))
     kinds = get("token_type", GgufArray)
-    pairs = list(zip(tokens, [] if kinds is None else kinds.numbers().tolist(), strict=False))
+    pairs = zip(tokens, [] if kinds is None else kinds.numbers().tolist(), strict=False)
+    pairs = [(t, k) for t, k in pairs if k in (_CONTROL, _USER_DEFINED) and tokenizer.token_to_id(t) is not None]
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t, k in pairs if k == _CONTROL])
     tokenizer.add_tokens([AddedToken(t, normalized=False) for t, k in pairs if k == _USER_DEFINED])
     first = get("bos_token_id", int)
