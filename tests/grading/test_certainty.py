@@ -79,6 +79,7 @@ def test_the_number_of_a_sheet_is_not_that_of_its_questions():
     [
         ("1a", "4 · 96² = 36,864", "right"),
         ("1a", "36 864", "right"),
+        ("1a", "about 37 thousand", "unread"),
         ("1b", "24,576", "right"),
         ("1b", "36,864", "wrong"),
         ("2a", "3,840 bytes", "right"),

@@ -111,12 +111,9 @@ def judge(exercise: Exercise, part: str, claim: str) -> Outcome:
         return unread("unsolved", why=str(error))
     # A name that the question does not have may stand for one that it has; what is right when rounded, or by another
     # convention, may be meant so.
-    unsure = not _names_of(outcome.condition or "") <= _known_names(exercise) or {
-        "rounding",
-        "unit",
-        "convention_condition",
-    } & {*outcome.codes}
-    if outcome.kind == "conditional" and unsure:
+    named = _names_of(outcome.condition or "") <= _known_names(exercise)
+    unsure = not named or bool({"rounding", "unit", "convention_condition"} & {*outcome.codes})
+    if (outcome.kind == "conditional" and unsure) or (outcome.kind == "wrong" and pattern("coarse").match(claim)):
         return replace(outcome, kind="unread")
     if "several" not in outcome.codes:
         return outcome

@@ -69,9 +69,14 @@ def reading(judge: Judge) -> Judge:
     return judge_text
 
 
+_BOUND = re.compile(r"[≤≥]|[<>]=|\\(?:leq?|geq?|lesssim|gtrsim)(?:slant)?(?![A-Za-z])")
+
+
 @reading
 def judge_value(answer: Answer, formula: str, context: Context) -> Outcome:
     """A number, a formula or a growth class; the size of a matrix may stand behind it."""
+    if _BOUND.search(formula) and not _BOUND.search(answer.text):
+        return unread("other_bound", given=formula)
     size = PATTERNS["size"].search(formula) if answer.form == "formula" else None
     members = _members(formula[: size.start()] if size else formula)
     if isinstance(members, Outcome):
@@ -116,8 +121,9 @@ def _evaluated(outcome: Outcome, answer: Answer, text: str, context: Context) ->
     """The outcome, unless the text still has names or random vectors in it that the answer does not have."""
     symbols = context.symbols(answer)
     extra = names_in(text, symbols) - names_in(answer.text, symbols)
-    if outcome and any("random" in symbols.get(name, "") for name in extra):
-        return Outcome("incomplete", (Finding("not_evaluated", {"given": text}),))
+    if any("random" in symbols.get(name, "") for name in extra) and outcome.kind in ("right", "wrong"):
+        finding = Finding("not_evaluated", {"given": text})
+        return Outcome("incomplete" if outcome else "unread", (finding,))
     numeric = not names_in(answer.text, symbols) and answer.form in ("number", "vector", "matrix", "tensor")
     rounded = re.search(r"\d\.\d", text) and not re.fullmatch(r"[-+≈~\s]*[\d.,]+(?:[eE][-+]?\d+)?\s*[A-Za-z/%µ]*", text)
     if outcome.kind == "wrong" and ((numeric and extra) or rounded or re.search(r"\\pm(?![A-Za-z])|±", text)):
@@ -281,10 +287,10 @@ def _near(answer: Answer, text: str, context: Context) -> Outcome | None:
         return right()
     if tolerance is not None and gap <= Fraction(str(tolerance)) * max(1, abs(wanted)):
         return right("within_tolerance", tolerance=tolerance)
-    if (
-        whole := re.match(r"[≈~\s]*([\d,]+)\s*([kKMGT]i?|million|billion)(?=B|FLOP|$)", text.strip(), re.IGNORECASE)
-    ) and (2 * gap <= (size := given / int(whole[1].replace(",", "") or 0)) or _binary(whole, size, wanted)):
-        # A whole number of MB or millions is rounded, coarsely below a hundred; and MB may stand for MiB.
+    if (whole := re.match(r"[≈~\s]*([\d,]+)\s*([kKMGT]i?)(?=B|FLOP)", text.strip(), re.IGNORECASE)) and (
+        2 * gap <= (size := given / int(whole[1].replace(",", "") or 0)) or _binary(whole, size, wanted)
+    ):
+        # A whole number of MB or GFLOPs is rounded, coarsely below a hundred; and MB may stand for MiB.
         near = len(whole[1]) > 2 and 2 * gap <= size
         return right() if near else replace(conditional("it is rounded", "unit"), kind="unread")
     exact = wanted.denominator == 1 and not re.search(r"[.≈]", text) and not isinstance(answer.value, float)
