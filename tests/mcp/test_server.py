@@ -38,7 +38,9 @@ GOOD = {
 }
 BAD = [
     ("solve_exercise", {}, "exercise: got nothing"),
-    ("solve_exercise", {"exercise": 5}, "exercise: got 5"),
+    ("solve_exercise", {"exercise": 5}, "exercise: got 5, wanted a valid object (Exercise) or a valid string"),
+    ("solve_exercise", {"exercise": "decoding:-1"}, "seed: got -1, wanted a whole number"),
+    ("solve_exercise", {"exercise": f"decoding:{10**23}"}, "seed: got 1000"),
     ("solve_exercise", {"exercise": "no-such-family"}, "there are by-hand"),
     ("solve_exercise", {"exercise": "decoding", "part": "z"}, "it has a, b"),
     ("solve_exercise", {"exercise": "decoding", "file": "/etc/passwd"}, "file: got an argument"),
@@ -47,11 +49,16 @@ BAD = [
         {"exercise": {"givens": [{"role": "file", "value": "x"}]}},
         "exercise.givens.0.role: got 'file'",
     ),
-    ("solve_exercise", {"exercise": {"path": "/etc/passwd"}}, "exercise.path: got"),
+    ("solve_exercise", {"exercise": {"path": "/etc/passwd"}}, "exercise.path: got a field 'path', wanted only"),
     ("check_answer", {"exercise": "decoding", "part": "a", "answer": 7}, "answer: got 7"),
     ("compare", {"a": "a", "b": "a", "symbols": {"a": "scalr"}}, "wanted a type: scalar"),
     ("compare", {"a": "", "b": "a", "symbols": {}}, "a: got ''"),
     ("attention_by_hand", {"query": [[1]], "key": [[1, 2]]}, "the width of the keys does not fit"),
+    (
+        "attention_by_hand",
+        {"query": [[None]], "key": [[1]]},
+        "query.0.0: got None, wanted a valid integer or a valid number or a valid string",
+    ),
     ("attention_by_hand", {"query": [[1] * 65], "key": [[1]]}, "query.0: got"),
     ("attention_by_hand", {"query": [[1]], "key": [[1]], "similarity": "cosine"}, "similarity: got 'cosine'"),
     ("moments", {"expression": "q^T k", "laws": {"q": "normal(0, I)"}}, "the law of k is needed"),
@@ -167,6 +174,26 @@ def test_resources_are_records_that_tools_take(calls):
         with pytest.raises(MCPError) as error:
             read(uri)
         assert "Traceback" not in str(error.value)
+
+
+def test_bad_resources_and_prompts_are_a_sentence_for_the_client_and_nothing_on_the_server(tmp_path):
+    server = StdioServerParameters(command=sys.executable, args=COMMAND, cwd=tmp_path)
+    with (tmp_path / "errors").open("w") as errors, calls_over(lambda: stdio_client(server, errlog=errors)) as found:
+        for seed in ("abc", "-1", "1.5", str(10**50)):
+            with pytest.raises(MCPError, match=r"seed: got .* wanted a whole number from 0 on"):
+                found.read_resource(f"qkv://bank/decoding/{seed}")
+        for arguments, said in [
+            ({"name": "x"}, "name: got an argument of this name, wanted one of exercise"),
+            ({"exercise": "x" * 1_000_000}, "characters, wanted at most"),
+            ({"exercise": "no-such-family"}, "there are by-hand"),
+            ({"exercise": "decoding:-1"}, "seed: got -1"),
+        ]:
+            with pytest.raises(MCPError, match=said):
+                found.get_prompt("tutor", arguments)
+        with pytest.raises(MCPError, match="no-such-prompt"):
+            found.get_prompt("no-such-prompt", {})
+        assert "What is" in found.get_prompt("tutor", {"exercise": "What is QK^T?"}).messages[0].content.text
+    assert "Traceback" not in (tmp_path / "errors").read_text()
 
 
 def test_a_text_with_orders_is_a_text(calls, tmp_path):

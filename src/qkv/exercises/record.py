@@ -270,16 +270,31 @@ class Exercise(_Record):
         try:
             return cls.model_validate(plain)
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(step) for step in first["loc"]) or "exercise"
-            hint = "qkv solve --schema prints the fields"
-            raise OptionError(complaint(place, repr(first.get("input")), first["msg"], hint)) from None
+            raise OptionError(invalid(error, "exercise", "qkv solve --schema prints the fields")) from None
 
     @classmethod
     def load(cls, path: str | Path) -> Exercise:
         """The exercise of a .toml or .json file."""
         path = Path(path)
         return cls.from_text(path.read_text(encoding="utf-8"), path.suffix.lower())
+
+
+def invalid(error: ValidationError, whole: str = "arguments", hint: str = "") -> str:
+    """The complaint about values that do not fit: the wrong value rather than the wrong type, deepest in `whole`."""
+    ranked: dict[tuple[bool, int, str], list[Any]] = {}
+    for each in error.errors():
+        # Names of types in a union are left out of the place.
+        place = [str(key) for key in each["loc"] if re.fullmatch(r"(?!(?:int|float|str)$)[a-z_]+|\d+", str(key))]
+        ranked.setdefault((not each["type"].endswith("_type"), len(place), ".".join(place)), []).append(each)
+    (*_, place), found = max(ranked.items(), key=lambda item: item[0][:2])
+    first, place = found[0], place or whole
+    if first["type"] == "missing":
+        return complaint(place, "nothing", "a value", hint)
+    if first["type"] == "extra_forbidden":
+        return complaint(place, f"a field {str(first['loc'][-1])[:60]!r}", "only fields that the schema has", hint)
+    messages = (re.sub(r"^\w+ should (be|have) ", "", each["msg"]) for each in found)
+    wanted = dict.fromkeys(re.sub(r"dictionary or instance of (\w+)", r"object (\1)", each) for each in messages)
+    return complaint(place, repr(first["input"])[:200], " or ".join(wanted), hint)
 
 
 def plain_label(label: str) -> str:

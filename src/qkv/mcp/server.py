@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 import resource
 import signal
 from collections.abc import Callable
@@ -17,16 +16,18 @@ from typing import Any
 
 import anyio
 from anyio import BrokenWorkerProcess, to_process
+from mcp import MCPError
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp.server.mcpserver.resources import FunctionResource
-from mcp.types import ToolAnnotations
+from mcp.types import INVALID_PARAMS, ToolAnnotations
 from pydantic import ValidationError
 
 from .. import __version__
 from ..cost.lookup import match_name
 from ..errors import QkvError, complaint
 from ..exercises import bank, schema
+from ..exercises.record import invalid
 from ..theory import claims
 from .tools import TOOLS
 
@@ -40,13 +41,12 @@ JSON = "application/json"
 
 def bank_list() -> dict[str, Any]:
     """The exercises of the bank: title and parts."""
-    found = {name: bank.named(name) for name in bank.names()}
-    return {name: {"title": each.title, "parts": each.labels} for name, each in found.items()}
+    return {name: {"title": (each := bank.named(name)).title, "parts": each.labels} for name in bank.names()}
 
 
-def bank_record(name: str, seed: int | None = None) -> dict[str, Any]:
+def bank_record(name: str, seed: str = "") -> dict[str, Any]:
     """An exercise of the bank as a record, which every tool takes; with a seed, a variant of it."""
-    return bank.named(name, seed).record.model_dump(mode="json", exclude_defaults=True)
+    return bank.named(name, bank.read_seed(seed)).record.model_dump(mode="json", exclude_defaults=True)
 
 
 def claim_record(name: str) -> dict[str, Any]:
@@ -123,33 +123,36 @@ class Server(MCPServer[Any]):
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         """Call a tool; bad arguments are a ToolError in plain words."""
-        size = len(json.dumps(arguments))
-        if size > LONGEST:
-            raise ToolError(complaint("arguments", f"{size:,} characters", f"at most {LONGEST:,}"))
-        known = next((list(signature(each).parameters) for each in TOOLS if each.__name__ == name), list(arguments))
-        if unknown := [each for each in arguments if each not in known]:
-            raise ToolError(complaint(unknown[0][:60], "an argument of this name", f"one of {', '.join(known)}"))
+        _known_arguments(name, arguments, LONGEST)
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             if isinstance(error.__cause__, ValidationError):
-                raise ToolError(_in_words(error.__cause__)) from None
+                raise ToolError(invalid(error.__cause__)) from None
             if isinstance(error.__cause__, ToolError):
                 raise error.__cause__ from None
             raise
 
+    async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None, context: Any = None) -> Any:
+        """Get a prompt; bad arguments are an MCPError in plain words."""
+        try:
+            _known_arguments(name, arguments or {}, LONGEST // 10)
+            bank.read_name(str((arguments or {}).get("exercise", "")))  # which refuses names that do not exist
+            return await super().get_prompt(name, arguments, context)
+        except (ToolError, ValueError) as error:
+            raise MCPError(INVALID_PARAMS, str(error)) from None
+
 
 def tutor(exercise: str = "") -> str:
-    """A tutor that checks before it speaks."""
+    """A tutor that checks before it speaks; `exercise` is a name of the bank or a question."""
     text = files("qkv.mcp").joinpath("tutor.md").read_text(encoding="utf-8")
     return f"{text}\n{exercise}".strip()
 
 
-def _in_words(error: ValidationError) -> str:
-    """The error that says most: of a wrong value rather than a wrong type, and deepest in the arguments."""
-    first = max(error.errors(), key=lambda each: (not each["type"].endswith("_type"), len(each["loc"])))
-    # Names of types in a union are left out of the place.
-    place = [str(each) for each in first["loc"] if re.fullmatch(r"(?!(?:int|float|str)$)[a-z_]+|\d+", str(each))]
-    if first["type"] == "missing":
-        return complaint(".".join(place), "nothing", "a value")
-    return complaint(".".join(place), repr(first["input"])[:200], re.sub(r"^\w+ should (be|have) ", "", first["msg"]))
+def _known_arguments(name: str, arguments: dict[str, Any], longest: int) -> None:
+    """Refuse arguments that are too long, or that the tool or prompt of this name does not have."""
+    if (size := len(json.dumps(arguments))) > longest:
+        raise ToolError(complaint("arguments", f"{size:,} characters", f"at most {longest:,}"))
+    known = next((list(signature(each).parameters) for each in (*TOOLS, tutor) if each.__name__ == name), [*arguments])
+    if unknown := [each for each in arguments if each not in known]:
+        raise ToolError(complaint(unknown[0][:60], "an argument of this name", f"one of {', '.join(known)}"))

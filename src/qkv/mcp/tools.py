@@ -6,7 +6,6 @@ the server checks; torch is imported by `explain_call` alone. The docstrings are
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -24,7 +23,6 @@ MOST_STEPS = 200  # lines of a derivation
 MOST_WORDS = 2_000  # characters of a reason, which may repeat an answer
 MOST_NUMBERS = 2**28  # numbers of the tensors that a call is explained for
 
-NAMED = re.compile(r"(?P<name>[a-z]+(?:-[a-z]+)*)(?::(?P<seed>[-+\d]\S*))?")  # an exercise of the bank
 Answered: TypeAlias = dict[str, Any]
 Text: TypeAlias = Annotated[str, Field(max_length=LONGEST)]
 Question: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST)]
@@ -232,19 +230,12 @@ def _read(exercise: Exercise | str) -> tuple[list[Reading], bool]:
     """The exercise as readings, and whether it was read from words."""
     if isinstance(exercise, Exercise):
         return [Reading(exercise, understood=True)], False
-    if named := NAMED.fullmatch(exercise.strip()):
-        return [Reading(from_bank(named["name"], named["seed"]), understood=True)], False
+    if (named := bank.read_name(exercise)) is not None:
+        return [Reading(named, understood=True)], False
     readings = read_sheet(f"{exercise.strip()}\n")
     if not readings:
         raise OptionError(complaint("exercise", "a text without a question", "a question in words"))
     return readings, True
-
-
-def from_bank(name: str, seed: str | None = None) -> bank.BankExercise:
-    """An exercise of the bank; with a seed, a variant of it."""
-    if seed and not re.fullmatch(r"\d{1,18}", seed, re.ASCII):
-        raise OptionError(complaint("seed", repr(seed[:60]), "a whole number from 0 on, of at most 18 digits"))
-    return bank.named(name, int(seed) if seed else None)
 
 
 def _parts(reading: Reading, in_words: bool) -> tuple[Solved, ...]:

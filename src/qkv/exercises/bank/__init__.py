@@ -9,15 +9,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 from ...cost.lookup import match_name
 from ...errors import OptionError, OptionTypeError, complaint
 from ..record import Exercise, plain_label
 from .family import HINTS, BankExercise, Correction, checked_seed
 
-__all__ = ["BankExercise", "Correction", "hint", "named", "names", "register", "variant"]
+__all__ = ["BankExercise", "Correction", "hint", "named", "names", "read_name", "read_seed", "register", "variant"]
 
 Make = Callable[[int | None], BankExercise]
 
@@ -67,6 +69,29 @@ def named(name: str, seed: int | None = None) -> BankExercise:
     if found in _ADDED:
         return _ADDED[found](checked_seed(seed))
     return import_module(f".{_HOME[found]}", __package__).FAMILIES[found](checked_seed(seed))
+
+
+def read_seed(text: str) -> int | None:
+    """The seed that a text is; None for an empty one.
+
+    Raises:
+        OptionError: for a text that is no seed.
+    """
+    number: Any = int(text) if re.fullmatch(r"-?[0-9]{1,40}", text) else text or None
+    return checked_seed(number)
+
+
+def read_name(text: str) -> BankExercise | None:
+    """The exercise that a text such as "decoding" or "decoding:7" names; None for a text that is no name.
+
+    Raises:
+        OptionError: for a name or a seed that does not exist.
+
+    >>> read_name("What is d?"), read_name("decoding:7").seed
+    (None, 7)
+    """
+    found = re.fullmatch(r"\s*([a-z]+(?:-[a-z]+)*)(?::([-+\d]\S*))?\s*", text)
+    return None if found is None else named(found[1], read_seed(found[2] or ""))
 
 
 def variant(exercise: str | Exercise, seed: int) -> BankExercise:
