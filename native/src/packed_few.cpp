@@ -225,11 +225,32 @@ void few_quantised(const PackedPart& part, const PackedRows& rows, float* scratc
 
 #endif
 
+// The n-th vector of a step. One shift and one mask widen two vectors of bfloat16, of the even columns and of the odd.
+template <Dtype storage, int n>
+QKV_INLINE Float plain_part(const char* step) {
+    if constexpr (storage == Dtype::bfloat16) {
+        Float parts[2];
+        widen_bfloat16_pairs(step + n / 2 * kVectorBytes, parts[0], parts[1]);
+        return parts[n % 2];
+    } else {
+        return widen_vector<storage>(step + n * kLanes * element_size(storage));
+    }
+}
+
 // Weights that are numbers. Four sums for each row of x, so that additions do not wait for each other.
 template <Dtype storage, int X>
-void few_plain(const PackedPart& part, const PackedRows& rows) {
+void few_plain(const PackedPart& part, const PackedRows& rows, [[maybe_unused]] float* scratch) {
     const PackedMatrix& matrix = *part.matrix;
     constexpr int64_t size = element_size(storage), step = 4 * kLanes;
+    const float* x_rows = rows.x;
+    if constexpr (storage == Dtype::bfloat16) {
+        x_rows = scratch;
+        for (int64_t i = 0; i < X * rows.columns; ++i) {
+            const int64_t c = i % rows.columns, inside = c % (2 * kLanes);
+            const bool whole = c < rows.columns / step * step;
+            scratch[whole ? i - inside + inside % 2 * kLanes + inside / 2 : i] = rows.x[i];
+        }
+    }
     for (int64_t row = part.first; row < part.last; ++row) {
         const char* at = static_cast<const char*>(matrix.data) + row * matrix.row_bytes;
         Float sums[4][X];
@@ -241,15 +262,14 @@ void few_plain(const PackedPart& part, const PackedRows& rows) {
         int64_t c = 0;
         for (; c + step <= matrix.columns; c += step) {
             for (int64_t line = 0; line < step * size; line += 64) __builtin_prefetch(at + c * size + line + kAhead);
-            QKV_UNROLL
-            for (int n = 0; n < 4; ++n) {
-                const Float weight = widen_vector<storage>(at + (c + n * kLanes) * size);
+            for_each_step<4>([&](auto n) QKV_STEP {
+                const Float weight = plain_part<storage, n()>(at + c * size);
                 QKV_UNROLL
                 for (int x = 0; x < X; ++x) {
-                    const Float other = load_unaligned(rows.x + x * rows.columns + c + n * kLanes);
-                    sums[n][x] = multiply_add(weight, other, sums[n][x]);
+                    const Float other = load_unaligned(x_rows + x * rows.columns + c + n() * kLanes);
+                    sums[n()][x] = multiply_add(weight, other, sums[n()][x]);
                 }
-            }
+            });
         }
         const float bias = part.bias == nullptr ? 0.0f : part.bias[row];
         for (int x = 0; x < X; ++x) {
@@ -266,9 +286,9 @@ void few_plain(const PackedPart& part, const PackedRows& rows) {
 template <int X>
 QKV_INLINE void few_of(const PackedPart& part, const PackedRows& rows, float* scratch) {
     switch (part.matrix->format) {
-        case WeightFormat::f32: return few_plain<Dtype::float32, X>(part, rows);
-        case WeightFormat::bf16: return few_plain<Dtype::bfloat16, X>(part, rows);
-        case WeightFormat::f16: return few_plain<Dtype::float16, X>(part, rows);
+        case WeightFormat::f32: return few_plain<Dtype::float32, X>(part, rows, scratch);
+        case WeightFormat::bf16: return few_plain<Dtype::bfloat16, X>(part, rows, scratch);
+        case WeightFormat::f16: return few_plain<Dtype::float16, X>(part, rows, scratch);
         default:
             return with_blocks(part.matrix->format, [&](auto blocks) {
                 few_quantised<decltype(blocks), X>(part, rows, scratch);

@@ -60,7 +60,7 @@ constexpr int64_t kTileColumns = 1024;  // columns of a tile of float32
 
 constexpr int64_t padded_blocks(int64_t columns) { return (columns / 32 + 31) / 16 * 16; }
 constexpr int64_t few_floats(int64_t columns) {
-    return kGroupRows * (kFewRows * 16 + (2 * kFewRows + 4) * padded_blocks(columns));
+    return kGroupRows * (kFewRows * 16 + (2 * kFewRows + 4) * padded_blocks(columns));  // more than kFewRows · columns
 }
 constexpr int64_t many_floats(int64_t columns) {
     const int64_t floats = kTileWeights * kTileColumns, bytes = (8 + 96 + 8) * padded_blocks(columns) * 4;
