@@ -552,3 +552,17 @@ def test_a_size_may_be_written_by_the_one_that_the_question_equates_it_with(text
 @pytest.mark.parametrize(("text", "kind"), [(r"4\epsilon^2", "right"), (r"n^2 \epsilon^2", "right"), ("n", "wrong")])
 def test_each_bound_of_the_solution_is_right_where_the_question_does_not_say_which(text, kind):
     assert check(bank.named("saturation"), "a(iv)", text).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("d", "right"),
+        (r"d \sigma^4 + 2 \sigma^2 \mu^T \mu", "unread"),
+        (r"d \sigma^4", "unread"),
+        (r"2 d \sigma^4 + 2 \sigma^2 \mu^T \mu", "wrong"),
+        (r"d \sigma^4 + \sigma^2", "wrong"),
+    ],
+)
+def test_a_general_formula_is_not_wrong_where_the_special_case_is_asked(text, kind):
+    assert check(bank.named("scaling"), "b", text).kind == kind

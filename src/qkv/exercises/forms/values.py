@@ -128,7 +128,16 @@ def _evaluated(outcome: Outcome, answer: Answer, text: str, context: Context) ->
     rounded = re.search(r"\d\.\d", text) and not re.fullmatch(r"[-+≈~\s]*[\d.,]+(?:[eE][-+]?\d+)?\s*[A-Za-z/%µ]*", text)
     if outcome.kind == "wrong" and ((numeric and extra) or rounded or re.search(r"\\pm(?![A-Za-z])|±", text)):
         return unread("not_evaluated", given=text)
+    if outcome.kind == "wrong" and (fixed := _fixed(context, extra, symbols)) and compare(answer.text, text, fixed):
+        return unread("not_evaluated", given=text)  # the general formula, of which the question asks a special case
     return outcome
+
+
+def _fixed(context: Context, names: set[str], symbols: Mapping[str, str]) -> dict[str, str]:
+    """The symbols with the values that the question gives to `names`; {} where it gives none to any of them."""
+    given = {each.symbol: each.value for each in context.asked.changes if isinstance(each.value, int)}
+    kinds = {name: f"{symbols[name]} = {given[name]}" for name in names & given.keys() & symbols.keys()}
+    return {**symbols, **kinds} if kinds and not any("=" in symbols[name] for name in kinds) else {}
 
 
 def names_in(text: str, symbols: Mapping[str, str]) -> set[str]:
