@@ -221,6 +221,8 @@ nb::dict count_calls() {
     counts["cache_attend"] = calls.attend.load();
     counts["softmax_attention"] = calls.plain.load();
     counts["linear_attention"] = calls.linear.load();
+    counts["packed_product"] = calls.product.load();
+    counts["program"] = calls.program.load();
     return counts;
 }
 
@@ -231,6 +233,8 @@ void reset_calls() {
     calls.attend = 0;
     calls.plain = 0;
     calls.linear = 0;
+    calls.product = 0;
+    calls.program = 0;
 }
 
 std::vector<std::string> isas() {
@@ -276,5 +280,6 @@ NB_MODULE(_native, m) {
     m.def("populate_memory", &populate_memory, nb::arg("data"), nb::arg("size"));
     qkv::python::bind_step(m);
     qkv::python::bind_counting(m);
+    qkv::python::bind_program(m);
     m.attr("finite_parallel_bytes") = qkv::kFiniteParallelBytes;
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "src/kernel_table.h"
+#include "src/packed_table.h"
 
 namespace qkv::python {
 
@@ -16,10 +17,12 @@ namespace qkv::python {
 extern std::atomic<const KernelTable*> active;
 inline const KernelTable& kernels() { return *active.load(std::memory_order_acquire); }
 void use(const KernelTable& table);
+// The kernels of packed products.
+const PackedKernels& products();
 
 // How often each function ran, for tests.
 struct Calls {
-    std::atomic<int64_t> finite{0}, argmax{0}, append{0}, attend{0}, plain{0}, linear{0};
+    std::atomic<int64_t> finite{0}, argmax{0}, append{0}, attend{0}, plain{0}, linear{0}, product{0}, program{0};
 };
 extern Calls calls;
 
@@ -32,5 +35,7 @@ T* address(uintptr_t number) {
 void bind_step(nanobind::module_& m);
 // Counters and sizes, in counted.cpp.
 void bind_counting(nanobind::module_& m);
+// Products of packed weights, and whole transformers, in program_bindings.cpp.
+void bind_program(nanobind::module_& m);
 
 }  // namespace qkv::python

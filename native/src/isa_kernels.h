@@ -32,5 +32,9 @@ void add_columns(const float* matrix, int64_t stride, int64_t rows, int64_t coun
 void add_dots(const float* matrix, int64_t stride, int64_t rows, int64_t count, const float* vector, float* sums);
 void scale_row(const float* from, int64_t count, float factor, float* to);
 void raise_row(float* row, int64_t count, float offset, int degree);
+void normalize_row(const float* x, int64_t count, const float* weight, const float* bias, float eps, bool centred,
+                   float* to);
+void rotate_pairs(float* vector, int64_t pairs, const float* cosines, const float* sines, bool interleaved);
+void activate_row(float* x, const float* factors, int64_t count, Activation activation);
 
 }  // namespace qkv::QKV_ISA

@@ -24,6 +24,9 @@ struct NextRead {
 // The feature maps of the library. The numbers are part of the bindings.
 enum class Map : int { identity = 0, elu1 = 1, relu = 2, squared = 3, power = 4 };
 
+// The activations of feed-forward layers. The numbers are part of the bindings.
+enum class Activation : int { silu = 0, gelu = 1, gelu_tanh = 2, relu = 3 };
+
 // A matrix as a left factor: element (r, t) is at[r · row_stride + t · inner_stride].
 struct Factor {
     const float* at;
@@ -100,6 +103,15 @@ struct KernelTable {
     void (*scale_row)(const float* from, int64_t count, float factor, float* to);
     // x becomes (x + offset)^degree.
     void (*raise_row)(float* row, int64_t count, float offset, int degree);
+
+    // A row of a transformer, which need not be aligned.
+    // to = (x - mean) / sqrt(mean square + eps) · weight + bias; the mean is 0 unless `centred`. `to` may be x.
+    void (*normalize_row)(const float* x, int64_t count, const float* weight, const float* bias, float eps, bool centred,
+                          float* to);
+    // Rotates pairs of features: 2i and 2i + 1 if interleaved, otherwise i and i + pairs.
+    void (*rotate_pairs)(float* vector, int64_t pairs, const float* cosines, const float* sines, bool interleaved);
+    // x becomes activation(x), times `factors` unless nullptr.
+    void (*activate_row)(float* x, const float* factors, int64_t count, Activation activation);
 };
 
 namespace portable {

@@ -14,6 +14,7 @@ const KernelTable& table() {
         score_tile,          update_rows,   sweep_tile,    all_finite,  score_page,  weigh_page,
         scale_scores,        largest_score, exponentials,  multiply_rows, merge_row,  multiply_matrix,
         map_row,             form_features, add_columns,   add_dots,    scale_row,   raise_row,
+        normalize_row,       rotate_pairs,  activate_row,
     };
     return kernels;
 }

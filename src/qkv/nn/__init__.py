@@ -13,6 +13,7 @@ from .generate import Generation as Generation
 from .generate import generate as generate
 from .head_groups import grouped as grouped
 from .head_groups import pooled as pooled
+from .packed import PackedLinear as PackedLinear
 from .positions import ALiBi as ALiBi
 from .positions import Learned as Learned
 from .positions import RelativeBias as RelativeBias

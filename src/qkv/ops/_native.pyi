@@ -125,5 +125,57 @@ def is_counting() -> bool: ...
 def counts() -> dict: ...
 def geometry() -> dict: ...
 def chunk_tokens(features: int) -> int: ...
+def packed_product(
+    matrices: Sequence[tuple[int, int, int, int, int]],
+    x: torch.Tensor,
+    ys: Sequence[torch.Tensor],
+    biases: Sequence[torch.Tensor | None],
+    *,
+    activations: int,
+    threads: int,
+) -> None: ...
+
+class TransformerLayer:
+    pass
+
+def transformer_layer(
+    *,
+    norms: Sequence[tuple[int, int, float, bool] | None],
+    linears: Sequence[tuple[tuple[int, int, int, int, int], int]],
+    gate: tuple[tuple[int, int, int, int, int], int] | None = None,
+    heads: int,
+    kv_heads: int,
+    width: int,
+    scale: float,
+    softcap: float,
+    window: int | None = None,
+    sinks: int,
+    rotary: int,
+    activation: int,
+) -> TransformerLayer: ...
+
+class Program:
+    def __init__(
+        self,
+        *,
+        embedding: tuple[int, int, int, int, int],
+        embedding_scale: float,
+        rotaries: Sequence[tuple[Sequence[float], float, bool]],
+        layers: Sequence[TransformerLayer],
+        norm: tuple[int, int, float, bool] | None,
+        logits: tuple[tuple[int, int, int, int, int], int],
+        logits_softcap: float,
+        activations: int,
+    ) -> None: ...
+    def run(
+        self,
+        tokens: torch.Tensor,
+        counts: Sequence[int],
+        positions: Sequence[int],
+        caches: torch.Tensor,
+        wanted: Sequence[int],
+        logits: torch.Tensor,
+        threads: int,
+    ) -> None: ...
 
 finite_parallel_bytes: int = 2097152
