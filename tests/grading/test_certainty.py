@@ -7,7 +7,7 @@ import pytest
 
 from qkv.exercises import Exercise
 from qkv.exercises.sheets.questions import NOT_UNDERSTOOD
-from qkv.grading import grade
+from qkv.grading import from_bank, grade
 from qkv.grading.questions import from_sheet, judge
 from qkv.reading import read_chat
 
@@ -185,3 +185,26 @@ def test_a_table_with_a_column_for_the_question():
 def test_an_unread_answer_before_the_right_one_in_a_turn_without_a_speaker():
     text = "solve question 4 please, part c\n\nAnswer (c): [0, 1, 0]\n\nare you sure?\n\nAnswer (c): [2/3, 1/3]\n"
     assert rows(text)["4(c)"] != "one shot"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Common mistakes to avoid:\n\n- (a) $d\\mu^2$\n- (b) $d^2$",
+        "Do not write:\n\n(b) $2d$",
+        "| part | student's attempt |\n|---|---|\n| (a) | $d\\mu^2$ |\n| (b) | $d^2$ |",
+        "Your claim was that\n\n(b) $\\boxed{d^2}$\n\nTry it with two components.",
+        "(b) $d^2$\n\nThis is not right, since the components are independent.",
+        "If q and k were the same vector, then Answer (b): $2d$, but they are independent.",
+        "(b) The last step:\n\n$$\\mathrm{Var}(q_1 k_1) = 1$$\n\nThe components add up.",
+        "(b) $$\\mathrm{Var}(q^Tk) \\le d^2$$",
+        "(c) The factor is $\\boxed{1/\\sqrt{d}}$, i.e. $s = \\sqrt{d}$.",
+        "(c) $$\\boxed{\\frac{q^Tk}{\\sqrt{d}}}$$",
+        "(b) Suppose for a contradiction that\n\n$$\\boxed{\\mathrm{Var}(q^Tk) = d^2}$$",
+    ],
+)
+def test_mistakes_hypotheses_steps_and_bounds_are_not_the_answer(text):
+    report = grade(read_chat(f"User: Solve problem 1.\n\nAssistant: Problem 1\n\n{text}\n"), from_bank(["1=scaling"]))
+    assert {row.status for row in report.rows} <= {"unread", "one shot"}
+    plain = grade(read_chat("User: Solve problem 1.\n\nAssistant: Answer (b): $d^2$\n"), from_bank(["1=scaling"]))
+    assert "never right" in {row.status for row in plain.rows}

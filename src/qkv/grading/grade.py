@@ -251,7 +251,10 @@ def _row(question: str, part: str, judged: Sequence[Judged], chat: Chat) -> Row:
 def _may_be_wrong(each: Judged, right: Judged, row: Row, chat: Chat) -> bool:
     """Whether an answer before the right one was not read, as a whole or a piece of it, and may have been another."""
     if not each.claim.counts:
-        return False
+        # A wrong answer at a place that may tell of another's, before a doubt, may still have been the answer.
+        stated = each.claim.stance == "asserted" and each.outcome.kind in _REFUTED
+        between = _student_turns(chat, each.claim.turn, right.claim.turn) if stated else []
+        return any(_doubts(turn.text, row.question, row.part) for turn in between)
     if each.outcome.kind == "unread":
         if (
             each.claim.claim

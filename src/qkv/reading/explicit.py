@@ -44,8 +44,34 @@ class ExplicitReader:
             for found in _claims(run):
                 claims.append(_claim(run[0].place, found))
         claims = _without_steps(claims) + [_claim(place, found) for place, found in replies]
+        texts = {turn.index: turn.text for turn in chat.turns}
+        claims = [
+            each.model_copy(update={"anchor": "none"}) if _is_reserved(texts[each.turn], each.span) else each
+            for each in claims
+        ]
         order = sorted(range(len(claims)), key=lambda at: (claims[at].turn, claims[at].span, at))
         return [claims[at] for at in order]
+
+
+def _is_reserved(text: str, span: tuple[int, int]) -> bool:
+    """Whether a claim's line, what leads to it or the head of its table tells of a mistake, a case or a check.
+
+    >>> _is_reserved("Common mistakes:\\n\\n(a) d^2", (17, 24)), _is_reserved("Hence\\n\\n(a) d^2", (7, 14))
+    (True, False)
+    """
+    begin = text.rfind("\n", 0, span[0]) + 1
+    line, _, _ = text[begin:].partition("\n")
+    line = text[begin : max(span[1], begin + len(line))]
+    above = [each for each in text[:begin].splitlines()[-20:] if each.strip()]
+    if line.lstrip().startswith("|"):
+        head = next((each for each in above if each.lstrip().startswith("|")), "")
+        return bool(pattern("reserved_head").search(head))
+    lead = next((each for each in reversed(above) if not re.match(phrases()["item"], each)), "")
+    # The sentence before is another one; a line that is not at its end goes on here.
+    lead = "" if re.search(r"[.!?]\W*$", lead) else lead
+    lead += above[-1] if above and re.search(r"[a-z,:]\s*$", above[-1]) else ""
+    after = text[begin + len(line) :].lstrip()[:80]
+    return bool(pattern("reserved").search(f"{lead}\n{line}") or pattern("refused").match(after))
 
 
 def _without_steps(claims: Sequence[AnswerClaim]) -> list[AnswerClaim]:

@@ -29,8 +29,9 @@ def judge_blank(answer: Answer, text: str, context: Context) -> Outcome:
     options = {option.label: option.text for option in context.asked.options}
     label = option_named(code, {squeezed(each).lower(): plain_label(name) for name, each in options.items()})
     offered = next((each for name, each in options.items() if label == plain_label(name)), "")
-    numbered = re.match(r"\(?\w+[).:\s]+", code)
-    if not offered and numbered and squeezed(code[numbered.end() :]) in map(squeezed, options.values()):
+    numbered = re.match(r"\(?(\w+)[).:\s]+", code)
+    labelled = numbered and plain_label(numbered[1]) in map(plain_label, options)
+    if not offered and numbered and labelled and squeezed(code[numbered.end() :]) in map(squeezed, options.values()):
         return unread("several", count=2)  # the label of one option and the text of another
     outcome = _judged(answer, offered or code, context)
     return wrong("different", given=code, right=answer.text) if offered and outcome.kind == "unread" else outcome
