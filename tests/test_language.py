@@ -16,7 +16,9 @@ EXEMPT = (
     "docs/lab.md",
 )
 # Data: other people's words, and the words of the checker's grammar.
-DATA = re.compile(r"/labelled/|/fresh/|tests/grading/(?:first|second|third)/|docs/log\.md$|test_language\.py$|CHANGELOG\.md$")
+DATA = re.compile(
+    r"/labelled/|/fresh/|tests/grading/(?:first|second|third)/|docs/log\.md$|test_language\.py$|CHANGELOG\.md$"
+)
 BANNED = {
     word: re.compile(rf"(?<![A-Za-z])(?:{word})(?![A-Za-z])", re.IGNORECASE)
     for word in (
