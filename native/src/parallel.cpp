@@ -1,10 +1,13 @@
 #include "parallel.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 
 #ifdef QKV_X86
 #include <xmmintrin.h>
@@ -53,6 +56,7 @@ private:
 
 struct Team {
     const int64_t jobs;
+    const int workers;
     const JobBody body;
     void* const context;
     std::atomic<int64_t> next_job{0};
@@ -61,13 +65,94 @@ struct Team {
     void work() {
         const IeeeArithmetic arithmetic;
         const int worker = next_worker.fetch_add(1, std::memory_order_relaxed);
+        if (worker >= workers) return;
         for (int64_t job; (job = next_job.fetch_add(1, std::memory_order_relaxed)) < jobs;) {
             body(context, job, worker);
         }
     }
 };
 
+inline void pause_briefly() {
+#ifdef QKV_X86
+    _mm_pause();
+#endif
+}
+
+// Threads that wait for teams of one thread, the leader, which takes part in them.
+class WaitingTeam {
+public:
+    // The leader. A thread that arrives later finds no work.
+    void run(Team& team) {
+        work_.store(&team);
+        rounds_.fetch_add(1);
+        team.work();
+        work_.store(nullptr);
+        // Whoever has not arrived by now sees no work: each stores before it reads what the other stores.
+        while (inside_.load() != 0) pause_briefly();
+    }
+
+    void finish() { finished_.store(true); }
+
+    // All other threads.
+    void serve() {
+        constexpr int kPauses = 4000;  // about 100 microseconds; then other threads of the machine may run
+        for (int64_t seen = 0; !finished_.load();) {
+            int pauses = 0;
+            for (; rounds_.load() == seen && !finished_.load(); ++pauses) {
+                if (pauses < kPauses) {
+                    pause_briefly();
+                } else {
+                    sched_yield();
+                }
+            }
+            seen = rounds_.load();
+            inside_.fetch_add(1);
+            if (Team* const team = work_.load()) team->work();
+            inside_.fetch_sub(1);
+        }
+    }
+
+private:
+    std::atomic<Team*> work_{nullptr};
+    std::atomic<int64_t> rounds_{0};
+    std::atomic<int> inside_{0};
+    std::atomic<bool> finished_{false};
+};
+
+thread_local WaitingTeam* waiting_team = nullptr;  // of the leader
+
 }  // namespace
+
+void with_team(int threads, const std::function<void()>& body) {
+    const int workers = worker_limit(threads, threads);
+    if (workers <= 1 || waiting_team != nullptr) {
+        body();
+        return;
+    }
+    struct Call {
+        const std::function<void()>& body;
+        const pthread_t leader;
+        WaitingTeam team;
+        std::exception_ptr error;
+    } call{body, pthread_self(), {}, nullptr};
+    const auto entry = [](void* data) {
+        Call& call = *static_cast<Call*>(data);
+        if (!pthread_equal(pthread_self(), call.leader)) {
+            call.team.serve();
+            return;
+        }
+        waiting_team = &call.team;
+        try {
+            call.body();
+        } catch (...) {  // must not leave the C code of the team
+            call.error = std::current_exception();
+        }
+        waiting_team = nullptr;
+        call.team.finish();
+    };
+    find_team_starter()(entry, &call, workers, 0);
+    if (call.error) std::rethrow_exception(call.error);
+}
 
 int worker_limit(int64_t jobs, int threads) {
     const int64_t wanted = std::min<int64_t>(jobs, threads);
@@ -77,9 +162,13 @@ int worker_limit(int64_t jobs, int threads) {
 
 void for_each_job(int64_t jobs, int workers, JobBody body, void* context) noexcept {
     if (jobs <= 0) return;
-    Team team{jobs, body, context};
+    Team team{jobs, workers, body, context};
     if (workers <= 1) {
         team.work();
+        return;
+    }
+    if (waiting_team != nullptr) {
+        waiting_team->run(team);
         return;
     }
     find_team_starter()([](void* data) { static_cast<Team*>(data)->work(); }, &team, workers, 0);

@@ -4,6 +4,7 @@
 // one that torch has loaded is found at run time.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace qkv {
@@ -24,6 +25,10 @@ void for_each_job(int64_t jobs, int workers, Body& body) noexcept {
         jobs, workers,
         [](void* context, int64_t job, int worker) { (*static_cast<Body*>(context))(job, worker); }, &body);
 }
+
+// Runs body() while the other threads of one team wait for its calls of for_each_job: these then take no new team, and
+// need not wait for a thread that the system has not run meanwhile. Rethrows what the body throws.
+void with_team(int threads, const std::function<void()>& body);
 
 // Why jobs run on one thread whatever number is requested; empty if they do not.
 std::string why_one_thread();

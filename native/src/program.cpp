@@ -234,7 +234,8 @@ void Program::reserve(int64_t rows) {
 void Program::run(const KernelTable& kernels, const PackedKernels& products, const TokenStep& step, int threads) {
     const std::lock_guard<std::mutex> lock(busy_);
     reserve(std::accumulate(step.counts, step.counts + step.batch, int64_t{0}));
-    Run(kernels, products, *this, step, threads).run();
+    Run run(kernels, products, *this, step, threads);
+    with_team(threads, [&] { run.run(); });
 }
 
 }  // namespace qkv

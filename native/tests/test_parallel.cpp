@@ -1,4 +1,5 @@
 #include <atomic>
+#include <new>
 
 #include "problem.h"
 
@@ -21,6 +22,39 @@ TEST(parallel, runs_every_job_once_with_workers_in_range) {
             for (const std::atomic<int>& count : runs) CHECK_EQUAL(count.load(), 1);
             CHECK(in_range.load());
         }
+    }
+}
+
+TEST(parallel, one_team_runs_the_jobs_of_many_calls) {
+    const WithThreads with;
+    for (int threads = 1; threads <= 4; ++threads) {
+        std::vector<std::atomic<int>> runs(50);
+        std::atomic<bool> in_range{true};
+        qkv::with_team(threads, [&] {
+            for (int round = 0; round < 2000; ++round) {
+                const int workers = qkv::worker_limit(round % 5, 1 + round % threads);
+                auto body = [&](int64_t job, int worker) {
+                    runs[round % 10 * 5 + job].fetch_add(1, std::memory_order_relaxed);
+                    if (worker < 0 || worker >= workers) in_range = false;
+                };
+                qkv::for_each_job(round % 5, workers, body);
+            }
+        });
+        CHECK(in_range.load());
+        for (int n = 0; n < 50; ++n) CHECK_EQUAL(runs[n].load(), n % 5 < n / 5 % 5 ? 200 : 0);
+    }
+}
+
+TEST(parallel, what_is_thrown_in_a_team_reaches_the_caller) {
+    const WithThreads with;
+    for (int time = 0; time < 3; ++time) {
+        bool caught = false;
+        try {
+            qkv::with_team(3, [] { throw std::bad_alloc(); });
+        } catch (const std::bad_alloc&) {
+            caught = true;
+        }
+        CHECK(caught);
     }
 }
 
