@@ -56,6 +56,7 @@ def test_examples_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with contextlib.redirect_stdout(screen):
             exec(compile(code, page.name, "exec"), scope)
         assert not expected or screen.getvalue().split() == expected.split()
+    backends.CHOSEN.clear()
     scope.clear()  # what a page registers keeps its globals, caches included, until the interpreter ends
 
 

@@ -87,7 +87,7 @@ public:
         rounds_.fetch_add(1);
         team.work();
         work_.store(nullptr);
-        // Whoever has not arrived by now sees no work: each stores before it reads what the other stores.
+        // A thread that has not arrived by now sees no work: each stores before it reads what the other stores.
         while (inside_.load() != 0) pause_briefly();
     }
 
