@@ -37,7 +37,7 @@ from .harness import report
 COUNTED = 600
 FITTED = 24  # calls for each kind that prices are fitted to
 ROUNDS = 16
-MEDIAN, LATE = 0.20, 0.60  # targets: median error, and error at the 90th percentile
+MEDIAN, LATE = 0.10, 0.25  # targets: median error, and error at the 90th percentile
 PLAN_SECONDS = 0.5
 
 
