@@ -244,6 +244,24 @@ def fresh(names: Sequence[str] = ()) -> Iterator[tuple[str, str, str]]:
                 yield path.stem, each["id"], "wrong" if any(map(is_definite, solved_parts(readings))) else "right"
 
 
+def fresh_sheets() -> Iterator[tuple[str, str, str]]:
+    """Set, question and verdict for whole sheets that were written without sight of the solver, with keys as JSON."""
+    for key in sorted(FRESH.glob("*/*.json")):
+        path = next(each for each in sorted(key.parent.glob(f"{key.stem}.*")) if each.suffix != ".json")
+        wanted: dict[str, list[Mapping[str, Any]]] = {}
+        for each in json.loads(key.read_text(encoding="utf-8")):  # "5[2]": the second thing that 5 asks for
+            wanted.setdefault(plain_label(re.sub(r"\[\d+\]$", "", each["label"])), []).append(each)
+        readings = read_sheet(path)
+        for label, answers in wanted.items():
+            parts = solved_parts(one for one in readings if plain_label(one.exercise.label) == label)
+            values = [{"relative": True, **each} for each in answers if each["answerable"]]
+            if values:
+                outcome = together(judged(parts, values))
+            else:
+                outcome = "wrong" if any(map(is_definite, parts)) else "right"
+            yield key.parent.name, f"{key.stem} {label}", outcome
+
+
 def _is_relative(name: str, wanted: Mapping[str, Any]) -> bool:
     """Whether the tolerance is relative: in no answer of the set of numbers, and of the second set in numbers alone."""
     return name == "symbols" or (name != "numbers" and wanted.get("form") == "number")
@@ -350,7 +368,7 @@ def run() -> None:
         total = shown("exercises-records", "Sheets of the field, records written by others", rows)
         figures += [bar("of 76, right from a record", total["right"], ".0f", least=54)]
     if FRESH.is_dir():
-        rows = list(fresh())
+        rows = [*fresh(), *fresh_sheets()]
         total = shown("exercises-fresh", "Exercises written without sight of the solver", rows)
         figures += [bar("fresh exercises", len(rows), ".0f", least=150),
                     bar("fresh exercises wrong, part", total["wrong"] / len(rows), ".4f", most=0.02)]  # fmt: skip
