@@ -250,16 +250,21 @@ def fresh_sheets() -> Iterator[tuple[str, str, str]]:
         path = next(each for each in sorted(key.parent.glob(f"{key.stem}.*")) if each.suffix != ".json")
         wanted: dict[str, list[Mapping[str, Any]]] = {}
         for each in json.loads(key.read_text(encoding="utf-8")):  # "5[2]": the second thing that 5 asks for
-            wanted.setdefault(plain_label(re.sub(r"\[\d+\]$", "", each["label"])), []).append(each)
+            wanted.setdefault(_bare(re.sub(r"\[\d+\]$", "", each["label"])), []).append(each)
         readings = read_sheet(path)
         for label, answers in wanted.items():
-            parts = solved_parts(one for one in readings if plain_label(one.exercise.label) == label)
+            parts = solved_parts(one for one in readings if _bare(one.exercise.label) == label)
             values = [{"relative": True, **each} for each in answers if each["answerable"]]
             if values:
                 outcome = together(judged(parts, values))
             else:
                 outcome = "wrong" if any(map(is_definite, parts)) else "right"
             yield key.parent.name, f"{key.stem} {label}", outcome
+
+
+def _bare(label: str) -> str:
+    """A label without the word before its number: "Task 3" and "Q3" are "3"."""
+    return re.sub(r"^[a-z]+(?=\d)", "", plain_label(label))
 
 
 def _is_relative(name: str, wanted: Mapping[str, Any]) -> bool:

@@ -26,6 +26,10 @@ _NUMBER = re.compile(r"(?<![\w.^_{/⁻])\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?%?(?![\w
 _LEFT = TABLE["left"]
 _ENDS = re.compile(r"[;?\n]|\.(?:\s|$)|(?<=\s)(?:where|with|and|for|so|of|is|are|which|the|in|to|per|bytes|read)\s|≠|≤")
 _NAME = TABLE["name"]
+_DERIVED = re.compile(r"jacobian|gradient|derivative", re.IGNORECASE)
+_CHANGED = re.compile(
+    r"\b(?:is|are) (?:then )?(?:changed|altered|perturbed|modified|replaced|swapped)\b", re.IGNORECASE
+)
 _WORD = re.compile(r"(?<![\\\w^_])[A-Za-z][a-z]{2,}(?![\w_^{(])")
 
 
@@ -83,8 +87,15 @@ def left_out(
             if counted is None or roles & {*counted}:
                 yield found.group()
         for found in _WORD.finditer(rest[slice(*sentence)]):
-            if found.group().lower() not in neutral().words:
+            if found.group().lower() not in neutral().words and not _is_name(asks.plain, sentence[0] + found.start()):
                 yield found.group()
+
+
+def _is_name(shown: str, start: int) -> bool:
+    """Whether a word is a proper name: a capital inside a sentence, with no other capital word or sign next to it."""
+    return shown[start].isupper() and bool(
+        re.search(r"[a-z,]\s+(?:[A-Z][a-z]+\s+)?$", shown[max(0, start - 24) : start])
+    )
 
 
 def in_setup(
@@ -207,6 +218,14 @@ def norms_in(shown: str) -> Iterator[str]:
 def doubtful(asked: Asked, exercise: Exercise, text: str) -> bool:
     """Whether a question of this kind is known to be answered for something else."""
     quantity, structure = asked.quantity, exercise.structure
+    if _DERIVED.search(asked.text) and not _DERIVED.search(quantity.replace("_", " ")):
+        return quantity in ("matrix_form", "kernel_form", "output", "weights", "softmax", "scores")
+    if quantity in ("matrix_form", "kernel_form") and any(
+        isinstance(given.value, list) for given in exercise.of_role("key", "value")
+    ):
+        return True  # figures are given, so that a figure is asked for
+    if quantity == "dependence" and _CHANGED.search(text):
+        return True  # what an input acts on is asked for, not what an output depends on
     known = neutral().data["objects"].get(quantity)
     if known is not None and not re.fullmatch(known, asked.object, re.IGNORECASE):
         return True

@@ -75,6 +75,7 @@ def read_sheet(source: str | Path) -> list[Reading]:
         if more and whole.parts and len(whole.text) > 20 and not _NUMBERED.search(document.text[1:]):
             questions = [whole]
     before: dict[str, tuple[Wanted, ...]] = {}
+    questions = list(_with_referred(questions))
     read = [reading for question in questions[:MOST] for reading in _read_tree(question, before=before)]
     if len(questions) > MOST:
         size = {"what": "the sheet", "size": f"{len(questions):,} questions", "most": f"{MOST:,}"}
@@ -123,6 +124,18 @@ def _read_tree(
     if asks and not _is_task(below) and not (stem and find_asked(stem).wanted):
         yield own
     yield from below
+
+
+def _with_referred(questions: Sequence[Question]) -> Iterator[Question]:
+    """The questions, each with the text of the earlier one that it refers to by its number."""
+    earlier: dict[str, Question] = {}
+    for question in questions:
+        found = {match["label"]: match for match in TABLE["question_referred"].finditer(question.text)}
+        told = [earlier[label] for label in found if label in earlier and not earlier[label].parts]
+        if len(told) == 1 and len(found) == 1:
+            question = replace(question, context=f"{question.context}\n\n{told[0].text}")
+        earlier[plain_label(question.label).lstrip("abcdefghijklmnopqrstuvwxyz")] = question
+        yield question
 
 
 def _told(earlier: Sequence[Question], part: Question) -> Iterator[str]:
@@ -190,6 +203,7 @@ def _read(
 ) -> Reading:
     question = _with_options(question)
     text, context = question.text[:LONGEST], question.context[-LONGEST:]
+    resolved = "\n\n" in context and TABLE["question_referred"].search(text) is not None
     if task := read_task(text, context):
         return _read_test(question, task)
     names = coverage.defined(f"{setup}\n{text}")
@@ -234,7 +248,7 @@ def _read(
     )  # fmt: skip
     asked = _asked(question, asks, givens, exercise, says, options)
     findings = (*_unread(asks, asked), *assumed)
-    pieces = tuple(dict.fromkeys(_left_out(asks, givens, exercise, says, text, setup))) if asks.wanted else ()
+    pieces = tuple(dict.fromkeys(_left_out(asks, givens, exercise, says, text, setup, resolved))) if asks.wanted else ()
     if pieces:
         findings = (*findings, Finding("left_out", {"pieces": ", ".join(f'"{each}"' for each in pieces[:6])}))
     kept = () if pieces else tuple(each for each in asked if each.confidence >= THRESHOLD)
@@ -261,7 +275,7 @@ def _repeated(asks: AskedFor, before: Mapping[str, tuple[Wanted, ...]]) -> Asked
 
 
 def _left_out(
-    asks: AskedFor, givens: Sequence[Given], exercise: Exercise, says: Settled, text: str, setup: str
+    asks: AskedFor, givens: Sequence[Given], exercise: Exercise, says: Settled, text: str, setup: str, resolved: bool
 ) -> Iterator[str]:
     """What nothing accounts for, in the question and in the set-up of the question that it is a part of."""
     modules = {quantities()[each.quantity]["module"] for each in asks.wanted}
@@ -276,6 +290,7 @@ def _left_out(
         yield from coverage.norms_in(f"{asks.plain}\n{plain(setup)}")
     known = [span for each in asks.wanted for span in each.spans] + says.spans + spans_of((*givens, *exercise.givens))
     known += [match.span() for match in (*stated.RULE.finditer(text), *stated.SHAPED.finditer(text))]
+    known += [match.span() for match in TABLE["question_referred"].finditer(asks.plain)] if resolved else []
     apart = all(
         quantities()[each.quantity]["module"] == "identities" or TABLE["own_kind"].search(each.object)
         for each in asks.wanted

@@ -42,7 +42,7 @@ def by_words(givens: Sequence[Given], text: str) -> list[Given]:
         rows = [
             row
             for row in data()["letter"]
-            if given.role in ("other", "vector") and re.fullmatch(row["symbol"], given.symbol)
+            if given.role in ("other", "vector", "input") and re.fullmatch(row["symbol"], given.symbol)
         ]
         role = next((row["role"] for row in rows if re.search(row["words"], text, re.IGNORECASE | re.DOTALL)), "")
         taken = role and any(each.role == role and each.value is not None for each in givens)
