@@ -16,7 +16,7 @@ from ..exact import Array, shown
 from ..findings import CannotSolve, refuse
 from ..record import Asked, Exercise, Given
 from ..solving import Answer, solver
-from ..values import by, changed, first_of, read, scalar, whole
+from ..values import by, first_of, read, scalar, whole
 from .answers import MOST_SHOWN, Choice, answered, settled, worked
 
 _REASONS = (
@@ -29,7 +29,7 @@ KINDS = ("layer", "rms", "batch", "group")
 def _epsilon(exercise: Exercise, asked: Asked) -> Choice | None:
     if asked.quantity == "norm_statistics" or scalar(exercise, "epsilon") is not None:
         return None
-    none, usual = (changed(exercise, Given(role="epsilon", value=value), without="epsilon") for value in (0, "1e-5"))
+    none, usual = (exercise.changed(Given(role="epsilon", value=value)) for value in (0, "1e-5"))
     mean, variance = (exact.floats(each) for each in norm(none, asked).statistics)
     if np.any((variance > 0) & (variance < 1e-6 * mean**2)):  # numbers that are nearly equal: epsilon decides
         return Choice("epsilon", "1e-5", usual, none, "epsilon 0")
