@@ -118,8 +118,7 @@ def _masked(entry: Mapping[str, Any], exercise: Exercise, asked: Asked) -> Answe
         name: replace(item, text=put) if name.startswith(entry["at"]) and entry["mask"] in ("", item.text) else item
         for name, item in right.items.items()
     }
-    text = "; ".join(f"{name}: {item.text}" for name, item in items.items())
-    return replace(right, text=text, value=text, items=items)
+    return Answer.joined(items, ": ", form=right.form)
 
 
 _KINDS: dict[str, Callable[..., Answer | None]] = {

@@ -63,9 +63,7 @@ def _in_one(wrong: Mistake, exercise: Exercise, asked: Asked) -> Answer | None:
     found = {word: wrong(exercise, asked.model_copy(update={"quantity": name})) for word, name in names.items()}
     if not any(found.values()):
         return None
-    items = {word: found[word] or item for word, item in right.items.items()}
-    text = "; ".join(f"{word} = {item.text}" for word, item in items.items())
-    return replace(right, text=text, value=tuple(item.value for item in items.values()), items=items)
+    return Answer.joined({word: found[word] or item for word, item in right.items.items()}, form=right.form)
 
 
 def _turned_into(found: Answer, values: Any, exercise: Exercise) -> Answer:

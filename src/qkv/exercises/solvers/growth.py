@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...cost.polynomial import Polynomial
@@ -326,10 +326,8 @@ def growth_lines(exercise: Exercise, asked: Asked) -> Answer:
             items[each.name] = formula(_class(each.operations, exercise, asked, p), symbols=symbols, form="class")
     if not items:
         raise CannotSolve("not_understood", found=asked.object)
-    text = "; ".join(f"{name}: {item.text}" for name, item in items.items())
-    symbols = {name: kind for item in items.values() for name, kind in item.symbols.items()}
-    alone = next(iter(items.values())).text if len(items) == 1 else text
-    return formula(alone, value=text, form="class", items=items, symbols=symbols)
+    found = Answer.joined(items, ": ", form="class")
+    return replace(found, text=next(iter(items.values())).text) if len(items) == 1 else found
 
 
 def regime(text: str) -> tuple[int, int]:
