@@ -17,7 +17,7 @@ from .exact import Array, Scale
 from .findings import CannotSolve, refuse
 from .masks import index_base, mask
 from .record import Asked, Exercise
-from .values import bare, by, changed, name_of, number, read, scalar, stacked, whole
+from .values import bare, by, name_of, number, read, scalar, stacked, whole
 
 WEIGHTS = ("query_weight", "key_weight", "value_weight")
 _INDEX = r"(?:_\w{1,2}?)?(?:\^T)?\(?"
@@ -286,7 +286,7 @@ def _given_scores(exercise: Exercise) -> tuple[Exercise, Array, Array]:
     known = values.ndim and np.all(np.isfinite(exact.floats(kept)))
     refuse(not known, "misfit", what=name_of(given), why="finite numbers in a row are expected")
     if given.role == "weights":
-        exercise = changed(exercise, structure={"similarity": "linear"}, normaliser="none")
+        exercise = exercise.changed(structure={"similarity": "linear"}, normaliser="none")
     return exercise, kept, np.atleast_2d(finite)
 
 

@@ -11,7 +11,7 @@ import json
 import tomllib
 import uuid
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from importlib.resources import files as resources
 from pathlib import Path
@@ -23,6 +23,7 @@ from ..figures.svg import tag
 from ..render import document as d
 from ..render.to_html import escape
 from .bank import BankExercise, named
+from .forms.arrays import entries
 from .printing import option_words, points_of, question_blocks, spoken, statement_blocks, symbols_of, title
 from .printing import worked_blocks as _worked
 from .record import Asked, Exercise, Option
@@ -72,19 +73,13 @@ def fields(answer: Answer | None) -> tuple[Field, ...]:
         return ()
     found: list[Field] = []
     for name, item in answer.items.items() or {"": answer}.items():
-        entries = list(_leaves(item.value, ""))
-        if not entries or any(isinstance(value, str | bool) or value is None for _, value in entries):
+        numbers = list(entries(item.value))
+        if not numbers or any(isinstance(value, str | bool) or value is None for _, value in numbers):
             return ()
-        found += [Field(f"{name}{place}", Fraction(value), _tolerance(value)) for place, value in entries]
+        for place, value in numbers:
+            label = f"{name}[{','.join(map(str, place))}]" if place else name
+            found.append(Field(label, Fraction(value), _tolerance(value)))
     return tuple(found)
-
-
-def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, list | tuple):
-        for number, each in enumerate(value, 1):
-            yield from _leaves(each, f"{place[:-1]},{number}]" if place else f"[{number}]")
-    else:
-        yield place, value
 
 
 def _tolerance(value: Any) -> Fraction:

@@ -1,4 +1,4 @@
-"""Known mistakes of formulas, growth classes, counts, masks and choices, as changes of the record or of the answer."""
+"""Known mistakes that are changes of the record, or of the answer's text: those of the data file, and a few more."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from .record import Asked, Exercise, Given
 from .solvers.formulas import as_polynomial, leading, number_in
 from .solvers.growth import regime
 from .solving import Answer, answer
+from .units import dimension_of, factor, with_unit
 
 _MOMENTS = ("mean", "variance", "scale_for_variance")
 _GROWTH = ("growth_time", "growth_space", "growth_moved")
-_CACHED = ("growth_moved", "growth_space", "cache_bytes", "intensity")
 _SIZES = ("batch", "length", "keys_length", "heads", "layers", "window", "degree")
 Change = Callable[[Exercise, Asked], tuple[Exercise, Asked] | None]
 
 
 def _text(right: Answer, text: str) -> Answer:
     """The answer with another text; a formula of numbers is worked out."""
-    value = number_in(text)
-    unit = f" {right.unit}" if right.unit and right.text.endswith(right.unit) else ""
-    shown = text if value is None else f"{value}{unit}"
+    value, shown = number_in(text), text
+    if value is not None:
+        # A value is in base units where the text has a prefix: 12288 and "12.288 kB".
+        shown = with_unit(value, right.unit, dimension_of(right.unit)) if right.unit else str(value)
     return replace(right, text=shown, value=text if value is None else value, items={}, also=(), assumed=())
 
 
@@ -40,11 +41,15 @@ def _answered(entry: Mapping[str, Any], exercise: Exercise, asked: Asked) -> Ans
     right = answer(exercise, asked)
     if entry.get("object", asked.object) != asked.object or not re.search(entry.get("like", ""), right.text):
         return None
+    if _excluded(entry, exercise):
+        return None
     known: dict[str, Any] = {role: exercise.size(role) for role in _SIZES}
     known |= {"head_width": exercise.size("head_width") or exercise.size("width"), "text": right.text}
     known["keys_length"] = known["keys_length"] or known["length"]
     if right.value is not None and not isinstance(right.value, str | tuple):
         known["value"] = Fraction(right.value)
+    if right.unit in ("kB", "MB", "GB", "TB"):
+        known["unit_ratio"] = Fraction(factor(right.unit, "B")) / factor(right.unit, "B", binary=True)
     if asked.quantity == "jacobian_norm":
         known["keys_length"] = right.text.partition("^")[0]
     try:
@@ -62,21 +67,23 @@ def _replaced(entry: Mapping[str, Any], exercise: Exercise, asked: Asked) -> Ans
     return _text(right, text)
 
 
-def _with(exercise: Exercise, *givens: Given, without: tuple[str, ...] = (), **structure: Any) -> Exercise:
-    """The record with other givens in place of those of their roles, and with another structure."""
-    roles = {given.role for given in givens} | set(without)
-    kept = tuple(given for given in exercise.givens if given.role not in roles)
-    other = exercise.structure.model_copy(update=structure)
-    return exercise.model_copy(update={"givens": (*kept, *givens), "structure": other})
+def _excluded(entry: Mapping[str, Any], exercise: Exercise) -> bool:
+    """Whether the record lacks a size that the mistake needs, or has one with which it does not happen."""
+    needs, unless = entry.get("needs", ()), entry.get("unless", ())
+    return None in map(exercise.size, needs) or any(exercise.size(role) is not None for role in unless)
 
 
-def _of_record(entry: Mapping[str, Any], exercise: Exercise, asked: Asked) -> Answer:
-    """A mistake that solves another record."""
-    givens = [Given.model_validate({"role": role, "value": value}) for role, value in entry.get("sizes", {}).items()]
-    other = _with(exercise, *givens, without=tuple(entry.get("without", ())), **entry.get("structure", {}))
+def _of_record(entry: Mapping[str, Any], exercise: Exercise, asked: Asked) -> Answer | None:
+    """A mistake that solves another record; a size may be that of another role."""
+    sizes = {role: exercise.size(value) if isinstance(value, str) else value
+             for role, value in entry.get("sizes", {}).items()}  # fmt: skip
+    if _excluded(entry, exercise):
+        return None
+    givens = [Given.model_validate({"role": role, "value": value}) for role, value in sizes.items()]
+    changes = {"without": entry.get("without", ()), "structure": entry.get("structure"), **entry.get("said", {})}
     pattern, put = entry.get("object", ("$^", ""))
     target = re.sub(pattern, put, asked.object, count=1)
-    return answer(other, asked.model_copy(update={"object": target}))
+    return answer(exercise.changed(*givens, **changes), asked.model_copy(update={"object": target}))
 
 
 def _of_class(entry: Mapping[str, Any], exercise: Exercise, asked: Asked) -> Answer | None:
@@ -94,14 +101,24 @@ def _of_class(entry: Mapping[str, Any], exercise: Exercise, asked: Asked) -> Ans
         return names.get("batch") in powers if entry["of"] == "batch" else powers.get(queries, 0) == 2
 
     found = Polynomial({})
-    for powers, factor in as_polynomial(parse(inside[2], right.symbols)).terms.items():
+    for powers, times in as_polynomial(parse(inside[2], right.symbols)).terms.items():
         by = size_of(entry["those" if concerned(dict(powers)) else "others"]) or Polynomial({})
         if not by.free_symbols <= names.keys():
             return None
-        found += Polynomial({powers: factor}) * by.substituted(
+        found += Polynomial({powers: times}) * by.substituted(
             {role: Polynomial.name(name) for role, name in names.items()}
         )
     return _text(right, f"{inside[1]}({leading(found)})") if found else None
+
+
+def _masked(entry: Mapping[str, Any], exercise: Exercise, asked: Asked) -> Answer:
+    """A mistake that puts another mask where one belongs."""
+    right, put = answer(exercise, asked), entry["put"]
+    items = {
+        name: replace(item, text=put) if name.startswith(entry["at"]) and entry["mask"] in ("", item.text) else item
+        for name, item in right.items.items()
+    }
+    return Answer.joined(items, ": ", form=right.form)
 
 
 _KINDS: dict[str, Callable[..., Answer | None]] = {
@@ -109,13 +126,14 @@ _KINDS: dict[str, Callable[..., Answer | None]] = {
     "replaced": _replaced,
     "record": _of_record,
     "class": _of_class,
+    "masks": _masked,
 }
 for _kind, _entries in tomllib.loads(
     files("qkv.exercises").joinpath("formula_mistakes.toml").read_text("utf-8")
 ).items():
     for _entry in _entries:
         _wrong: Mistake = partial(_KINDS[_kind], _entry)
-        mistake(_entry["name"], quantities=tuple(_entry.get("quantities", _GROWTH)))(_wrong)
+        mistake(*_entry.get("names", [_entry.get("name")]), quantities=tuple(_entry.get("quantities", _GROWTH)))(_wrong)
 
 
 def _solving(name: str, quantities: tuple[str, ...], change: Change) -> None:
@@ -144,21 +162,12 @@ def _misread(vector: bool, exercise: Exercise, asked: Asked) -> tuple[Exercise, 
 
 def _centred(exercise: Exercise, asked: Asked) -> tuple[Exercise, Asked]:
     means = [given.symbol for given in exercise.of_role("other") if given.shape is not None]
-    return _with(exercise, *(Given(symbol=mean, role="other", value=0) for mean in means)), asked
-
-
-def _shared(variant: str, exercise: Exercise, asked: Asked) -> tuple[Exercise, Asked]:
-    """Other heads of keys and values: as many as queries have, or one."""
-    heads = exercise.size("heads")
-    count = [Given(role="kv_heads", value=1 if variant == "mqa" else heads)] if isinstance(heads, int) else []
-    return _with(exercise, *count, without=("kv_heads",), variant=variant, kv_heads=None), asked
+    return exercise.changed(*(Given(symbol=mean, role="other", value=0) for mean in means)), asked
 
 
 _solving("mean read as a scalar", _MOMENTS, partial(_misread, False))
 _solving("mean read as a vector", _MOMENTS, partial(_misread, True))
 _solving("means left out of the variance", ("variance",), _centred)
-_solving("per-head keys in multi-query attention", _CACHED, partial(_shared, "mha"))
-_solving("one key head for all", _CACHED, partial(_shared, "mqa"))
 
 
 @mistake("terms not added", quantities=("variance",))
@@ -217,29 +226,6 @@ def _diagonal(once: bool, exercise: Exercise, asked: Asked) -> Answer | None:
 
 mistake("only the diagonal", quantities=("jacobian_norm",))(partial(_diagonal, False))
 mistake("pairs counted once", quantities=("jacobian_norm",))(partial(_diagonal, True))
-
-
-# The attention that a mistake is about, the mask that it has, and the one that is put in its place.
-_MASKS = {
-    "causal mask in an encoder": ("encoder", "", "causal mask"),
-    "padding mask forgotten": ("", "padding mask", "no mask"),
-    "no causal mask in the decoder": ("decoder", "", "padding mask"),
-    "causal mask in cross-attention": ("cross", "", "causal mask"),
-}
-
-
-def _masked(place: str, mask: str, put: str, exercise: Exercise, asked: Asked) -> Answer:
-    right = answer(exercise, asked)
-    items = {
-        name: replace(item, text=put) if name.startswith(place) and mask in ("", item.text) else item
-        for name, item in right.items.items()
-    }
-    text = "; ".join(f"{name}: {item.text}" for name, item in items.items())
-    return replace(right, text=text, value=text, items=items)
-
-
-for _name, _change in _MASKS.items():
-    mistake(_name, quantities=("masks_needed",))(partial(_masked, *_change))
 
 
 @mistake("bottleneck mixed up", quantities=("bottleneck",))

@@ -18,7 +18,7 @@ from .findings import CannotSolve
 from .masks import index_base
 from .record import Asked, Exercise
 from .solving import Answer, answer
-from .values import changed, digits
+from .values import digits
 
 Mistake = Callable[[Exercise, Asked], Answer | None]
 MISTAKES: dict[str, Mistake] = {}
@@ -63,9 +63,7 @@ def _in_one(wrong: Mistake, exercise: Exercise, asked: Asked) -> Answer | None:
     found = {word: wrong(exercise, asked.model_copy(update={"quantity": name})) for word, name in names.items()}
     if not any(found.values()):
         return None
-    items = {word: found[word] or item for word, item in right.items.items()}
-    text = "; ".join(f"{word} = {item.text}" for word, item in items.items())
-    return replace(right, text=text, value=tuple(item.value for item in items.values()), items=items)
+    return Answer.joined({word: found[word] or item for word, item in right.items.items()}, form=right.form)
 
 
 def _turned_into(found: Answer, values: Any, exercise: Exercise) -> Answer:
@@ -102,30 +100,17 @@ def _with_scale(exercise: Exercise, asked: Asked) -> Exercise:
     return exercise if choice is None else choice.taken
 
 
-def _of_record(change: Callable[[Exercise, Asked], Exercise], quantity: str = "") -> Mistake:
-    """A mistake that answers another record, or for another quantity."""
-    update = {"quantity": quantity} if quantity else None
-    return lambda exercise, asked: answer(change(exercise, asked), asked.model_copy(update=update))
+@mistake("scores used as weights", quantities=("weights", "output"))
+def _unweighted(exercise: Exercise, asked: Asked) -> Answer:
+    record = _with_scale(exercise, asked).changed(structure={"similarity": "linear"}, normaliser="none")
+    return answer(record, asked)
 
 
-mistake("scaling where none is asked")(_of_record(lambda record, _: changed(record, without="scale", scale="sqrt")))
-mistake("scaling left out", "no scaling")(_of_record(lambda record, _: changed(record, without="scale", scale="none")))
-mistake("scores used as weights", quantities=("weights", "output"))(
-    _of_record(
-        lambda record, asked: changed(_with_scale(record, asked), structure={"similarity": "linear"}, normaliser="none")
-    )
-)
-mistake("mask left out", "mask forgotten")(
-    _of_record(lambda record, _: changed(record, without="mask", structure={"mask": "none"}))
-)
-mistake("softmax average for argmax", quantities=("argmax",))(
-    _of_record(
-        lambda record, _: changed(
-            record, structure={"similarity": "softmax"}, scale=record.convention("scale", "none")
-        ),
-        "output",
-    )
-)
+@mistake("softmax average for argmax", quantities=("argmax",))
+def _averaged(exercise: Exercise, asked: Asked) -> Answer:
+    scale = exercise.convention("scale", "none")
+    record = exercise.changed(structure={"similarity": "softmax"}, scale=scale)
+    return answer(record, asked.model_copy(update={"quantity": "output"}))
 
 
 def _lookup(pick: Callable[[Any, int, int], Any]) -> Mistake:
@@ -134,7 +119,7 @@ def _lookup(pick: Callable[[Any, int, int], Any]) -> Mistake:
     def wrong(exercise: Exercise, asked: Asked) -> Answer | None:
         from .attending import attention
 
-        found = attention(changed(exercise, structure={"similarity": "argmax"}), asked)
+        found = attention(exercise.changed(structure={"similarity": "argmax"}), asked)
         if asked.row is not None and found.query.shape[-2] > 1:
             found = found.of("token", asked.row - index_base(exercise))
         if found.weights.shape[:-1] != (1,):
@@ -221,4 +206,4 @@ for _name, _change in {
 }.items():
     mistake(_name, quantities=("layer_norm", "rms_norm", "batch_norm", "group_norm"))(_of_norm(_change))
 
-from . import formula_mistakes, mistakes_sizes  # noqa: E402, F401 - they register mistakes that are not on numbers
+from . import formula_mistakes  # noqa: E402, F401 - it registers mistakes that are not on numbers

@@ -19,12 +19,6 @@ TITLE = "Attention: exercise sheet"
 _NAME_LINE = "_" * 34
 
 
-def exercise_document(exercise: Exercise) -> d.Document:
-    """An exercise with all its questions, without answers."""
-    blocks = [block for asked in exercise.asked for block in question_blocks(exercise, asked)]
-    return d.Document(title(exercise), (*statement_blocks(exercise), *blocks))
-
-
 def solution_document(solution: Solution | Exercise, *, brief: bool = False, parts: Sequence[str] = ()) -> d.Document:
     """The worked solution: each question with its steps and answer, then a table of the answers.
 

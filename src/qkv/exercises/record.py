@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -53,6 +53,7 @@ Span: TypeAlias = tuple[int, int]
 # The roles that a solver asks for, while a reading listens: no given of its text may be left unused.
 LOOKED_AT: ContextVar[set[str] | None] = ContextVar("looked_at", default=None)
 Size: TypeAlias = int | str | None
+_FIELDS = {"latent_width": "latent"}  # roles that the structure calls otherwise
 
 
 class _Record(BaseModel):
@@ -208,8 +209,7 @@ class Exercise(_Record):
 
     def size(self, role: str) -> Size:
         """A size as a whole number, or as the symbol that stands for it, or None where it is not given."""
-        field = {"latent_width": "latent"}.get(role, role)
-        stated = getattr(self.structure, field, None)
+        stated = getattr(self.structure, _FIELDS.get(role, role), None)
         if isinstance(stated, int | str) and not isinstance(stated, bool):
             return stated
         given = self.given(role)
@@ -222,14 +222,26 @@ class Exercise(_Record):
 
     def with_changes(self, asked: Asked) -> Exercise:
         """The exercise as one of its questions changes it."""
-        if not asked.changes:
-            return self
-        roles = {given.role for given in asked.changes}
-        kept = tuple(given for given in self.givens if given.role not in roles)
-        fields = {{"latent_width": "latent"}.get(role, role): None for role in roles}
-        cleared = {name: None for name in fields if name in Structure.model_fields}
-        structure = self.structure.model_copy(update=cleared)
-        return self.model_copy(update={"givens": (*kept, *asked.changes), "structure": structure})
+        return self.changed(*asked.changes) if asked.changes else self
+
+    def changed(
+        self, *added: Given | Definition, without: Iterable[str] = (), structure: Any = None, **said: Any
+    ) -> Exercise:
+        """The record with givens in place of those of their roles, definitions added, and conventions said.
+
+        Roles of `without` are left out; `structure` are fields of the structure with their new values.
+        """
+        givens = tuple(each for each in added if isinstance(each, Given))
+        roles = {*without, *(given.role for given in givens)}
+        names = (_FIELDS.get(role, role) for role in roles)
+        cleared = {name: Structure.model_fields[name].default for name in names if name in Structure.model_fields}
+        new = {
+            "givens": (*(given for given in self.givens if given.role not in roles), *givens),
+            "definitions": (*self.definitions, *(each for each in added if isinstance(each, Definition))),
+            "structure": self.structure.model_copy(update={**cleared, **(structure or {})}),
+            "conventions": {**self.conventions, **{name: Convention(value=value) for name, value in said.items()}},
+        }
+        return self.model_copy(update=new)
 
     def only(self, label: str) -> Exercise:
         """The exercise with one question."""

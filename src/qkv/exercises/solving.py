@@ -48,6 +48,18 @@ class Answer:
     assumed: tuple[Finding, ...] = ()
     derivation: Derivation = field(default_factory=Derivation)
 
+    @classmethod
+    def joined(cls, items: Mapping[str, Answer], equals: str = " = ", between: str = "; ", **fields: Any) -> Answer:
+        """One answer for several objects, by their names."""
+        each = items.values()
+        found = {
+            "symbols": {name: kind for item in each for name, kind in item.symbols.items()},
+            "assumed": tuple(dict.fromkeys(finding for item in each for finding in item.assumed)),
+            "derivation": sum((item.derivation for item in each), Derivation()),
+        }
+        text = between.join(f"{name}{equals}{item.text}" for name, item in items.items())
+        return cls(text, tuple(item.value for item in each), items=items, **(found | fields))
+
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain values."""
         return {
@@ -199,14 +211,7 @@ def _together(exercise: Exercise, asked: Asked) -> Answer:
     """Several quantities of one question, "mean+variance": an item each, by the last word of its name."""
     each = {name.rpartition("_")[2]: name for name in asked.quantity.split("+")}
     items = {word: answer(exercise, asked.model_copy(update={"quantity": name})) for word, name in each.items()}
-    return Answer(
-        "; ".join(f"{word} = {item.text}" for word, item in items.items()),
-        tuple(item.value for item in items.values()),
-        symbols={name: kind for item in items.values() for name, kind in item.symbols.items()},
-        items=items,
-        assumed=tuple(dict.fromkeys(finding for item in items.values() for finding in item.assumed)),
-        derivation=sum((item.derivation for item in items.values()), Derivation()),
-    )
+    return Answer.joined(items)
 
 
 def contradictions(exercise: Exercise) -> Iterator[tuple[str, Any, Any]]:

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import MathsError
 from .exact import MOST_EXACT, Array, array, each, floats, is_float, transposed
 from .findings import CannotSolve, refuse
-from .record import Convention, Definition, Exercise, Given
+from .record import Exercise, Given
 
 MOST = 2_000_000  # entries of one given
 _IDENTITY = re.compile(r"(?:\\?mathbf|\\?bm)?\{?(?:I|identity|the identity(?: matrix)?|eye)\}?(?:_?\{?\(?(\d+)\)?\}?)?")
@@ -105,20 +105,6 @@ def number(text: str, name: str = "a number") -> Any:
         raise CannotSolve("missing", needs=f"a number in place of {plain[:40]!r} in {name}") from None
     refuse(isinstance(found, tuple), "misfit", what=name, why=f"{plain[:40]!r} is not a number")
     return found
-
-
-def changed(
-    exercise: Exercise, *added: Given | Definition, without: str = "", structure: Any = None, **said: Any
-) -> Exercise:
-    """The record without a role, with givens, definitions and a part of the structure added, and conventions said."""
-    kept = (*(given for given in exercise.givens if given.role != without), *exercise.definitions, *added)
-    new = {
-        "givens": tuple(each for each in kept if isinstance(each, Given)),
-        "definitions": tuple(each for each in kept if isinstance(each, Definition)),
-        "structure": exercise.structure.model_copy(update=structure),
-        "conventions": {**exercise.conventions, **{name: Convention(value=value) for name, value in said.items()}},
-    }
-    return exercise.model_copy(update=new)
 
 
 def scalar(exercise: Exercise, role: str, default: Any = None) -> Any:

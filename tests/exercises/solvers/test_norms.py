@@ -77,6 +77,9 @@ def test_epsilon_that_is_not_said():
     found = solved("layer_norm", input=["0.001", "0.002", "0.004"])
     assert found.assumed[0].data["value"] == "0"
     assert found.also[0].convention == "epsilon 1e-5"
+    nearly_equal = solved("layer_norm", input=["0.30001", "0.30002"])
+    assert nearly_equal.assumed[0].data["value"] == "1e-5"
+    assert nearly_equal.also[0].text == "(-1, 1)"
     assert solved("layer_norm", input=[-1, 1, 1, -1]).text == "(-1, 1, 1, -1)"
     with pytest.raises(CannotSolve, match="variance is 0"):
         solved("layer_norm", input=[2, 2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from operator import mul
 from typing import Any
 
 from ..record import Structure
@@ -54,7 +55,7 @@ def _attempt(draw: random.Random, shape: Mapping[str, Any]) -> tuple[Matrix, Mat
     if any(not any(line) for each in (x, wq, wk, wv) for line in (*each, *zip(*each, strict=True))):
         return None
     queries, keys, values = _times(x, wq), _times(x, wk), _times(x, wv)
-    scores = [[_dot(query, key) for key in keys] for query in queries]
+    scores = _times(queries, [list(column) for column in zip(*keys, strict=True)])
     place = shape["place"] - 1
     row, column = scores[place], [line[place] for line in scores]
     seen = row[: place + 1] if shape["causal"] else row
@@ -124,12 +125,8 @@ def _symbols(n: int, width: int, across: int, wide: int, columns: bool) -> dict[
     return found | dict.fromkeys("ij", f"index[{n}]") | {"l": f"index[{across}]", "c": f"index[{wide}]"}
 
 
-def _dot(left: Sequence[int], right: Sequence[int]) -> int:
-    return sum(a * b for a, b in zip(left, right, strict=True))
-
-
 def _times(left: Matrix, right: Matrix) -> Matrix:
-    return [[_dot(line, column) for column in zip(*right, strict=True)] for line in left]
+    return [[sum(map(mul, line, column)) for column in zip(*right, strict=True)] for line in left]
 
 
 def _written(left: Sequence[int], right: Sequence[int]) -> str:

@@ -96,10 +96,10 @@ def is_line(cells: Any) -> bool:
     return shape is not None and sum(size > 1 for size in shape) <= 1
 
 
-def entries(cells: Any, place: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], str]]:
+def entries(cells: Any, place: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Any]]:
     """Each entry with its place, counted from 1."""
     if not isinstance(cells, list | tuple):
-        yield place, str(cells)
+        yield place, cells
         return
     for index, cell in enumerate(cells, 1):
         yield from entries(cell, (*place, index))

@@ -56,10 +56,7 @@ def joined_items(items: dict[str, Answer]) -> Answer:
         while shape and shape[-1] == 1:  # a matrix of one column is a vector
             shape = shape[:-1]
         symbols[name] = f"{_TYPES[len(shape)]}[{', '.join(map(str, shape))}]" if 0 < len(shape) < 3 else "scalar"
-    text = ", ".join(f"{name} = {item.text}" for name, item in items.items())
-    derivation = sum((item.derivation for item in rest), first.derivation)
-    value = tuple(item.value for item in items.values())
-    return Answer(text, value, first.form, symbols=symbols, items=items, derivation=derivation)
+    return Answer.joined(items, between=", ", form=first.form, symbols=symbols)
 
 
 @dataclass(frozen=True)

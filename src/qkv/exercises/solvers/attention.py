@@ -18,7 +18,7 @@ from ..findings import CannotSolve, Finding, refuse
 from ..masks import alternatives, index_base, mask, pairs_formula, symbols_in
 from ..record import Asked, Definition, Exercise
 from ..solving import Also, Answer, solver
-from ..values import bare, changed, columns, digits, first_of, number, read, scalar, whole
+from ..values import bare, columns, digits, first_of, number, read, scalar, whole
 from .answers import MOST_SHOWN, Choice, answered, joined_items, multiplied, settled, worked
 
 _SCALES = {"sqrt": "division by the root of the head width", "none": "no scaling"}
@@ -40,7 +40,7 @@ def scale_choice(exercise: Exercise, asked: Asked) -> Choice | None:
     usual = "none" if asked.quantity in ("scores", "similarity") or similarity != "softmax" else "sqrt"
     taken = usual if assumed is None else assumed
     other = "sqrt" if taken == "none" else "none"
-    both = changed(exercise, scale=taken), changed(exercise, scale=other)
+    both = exercise.changed(scale=taken), exercise.changed(scale=other)
     return Choice("the scale of the scores", _SCALES.get(taken, str(taken)), *both, _SCALES[other])
 
 
@@ -50,7 +50,7 @@ def index_choice(exercise: Exercise, asked: Asked) -> Choice | None:
     if exercise.said("index_base") or named == [None]:
         return None
     base = 0 if 0 in named else int(exercise.convention("index_base", 1))
-    both = changed(exercise, index_base=base), changed(exercise, index_base=base if 0 in named else 1 - base)
+    both = exercise.changed(index_base=base), exercise.changed(index_base=base if 0 in named else 1 - base)
     return Choice("the first index", str(base), *both, f"indices counted from {1 - base}")
 
 
@@ -60,7 +60,7 @@ def _side(exercise: Exercise, asked: Asked) -> Choice | None:
         return None
     tokens = next((given.symbol for given in exercise.of_role("tokens", "context") if given.symbol), "x")
     texts = (f"y = {weights[0].symbol}{turn} {tokens}" for turn in ("^T", ""))
-    taken, other = (changed(exercise, Definition(text=text)) for text in texts)
+    taken, other = (exercise.changed(Definition(text=text)) for text in texts)
     return Choice("the side of the weights", "W^T x", taken, other, "weights that act as W x")
 
 
@@ -284,7 +284,7 @@ solver("heads_output", QUERY_AND_KEY)(_settled(_attended))
 @_settled
 def argmax(exercise: Exercise, asked: Asked) -> Answer:
     """Argmax attention: scores, the index of the best key and its value."""
-    exercise = changed(exercise, structure={"similarity": "argmax"})
+    exercise = exercise.changed(structure={"similarity": "argmax"})
     direct = not exercise.of_role("query", "tokens")
     with_values = not direct and bool(
         exercise.of_role("value", "value_weight")
@@ -414,7 +414,7 @@ def pairs_count(exercise: Exercise, asked: Asked) -> Answer:
     """How many pairs of a query and a key a mask allows."""
     n, m = _lengths(exercise)
     if exercise.structure.mask == "none" and exercise.convention("pairs") == "causal":
-        exercise = changed(exercise, structure={"mask": "causal"})
+        exercise = exercise.changed(structure={"mask": "causal"})
     given, either = exercise.given("mask"), alternatives(exercise)
     names = [each for each in (n, m, *symbols_in(either[0])) if isinstance(each, str)]
     matrix = given is not None and not isinstance(given.value, str)

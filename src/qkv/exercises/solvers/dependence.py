@@ -144,8 +144,7 @@ def masks_needed(exercise: Exercise, asked: Asked) -> Answer:
     if needed is None:
         raise CannotSolve("not_understood", found=asked.object)
     masks = {place: table("masks")["left" if left and mask == "own" else mask] for place, mask in needed.items()}
-    steps = [chain(f"{place}: {each['mask']}", reason=each["why"]) for place, each in masks.items()]
-    text = "; ".join(f"{place}: {each['mask']}" for place, each in masks.items())
-    items = {place: formula(each["mask"], form="words") for place, each in masks.items()}
+    items = {place: formula(each["mask"], chain(f"{place}: {each['mask']}", reason=each["why"]), form="words")
+             for place, each in masks.items()}  # fmt: skip
     side = () if left or "own" not in needed.values() else assumed("the side of the pads", "the right")
-    return formula(text, *steps, form="words", items=items, assumed=side)
+    return Answer.joined(items, ": ", form="words", assumed=side)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...cost.polynomial import Polynomial
@@ -267,28 +267,19 @@ def _class(total: Polynomial, exercise: Exercise, asked: Asked, p: Program) -> s
     return f"{sign}({_reduced(total, exercise, p)[1]})"
 
 
-@solver("growth_time")
-def growth_time(exercise: Exercise, asked: Asked) -> Answer:
-    """The class of the number of operations."""
-    return _solved(exercise, asked, lambda p, fused: p.time())
+# What is counted: operations; what is stored, inputs and results of every operation included; what is read and written.
+_COUNTS: dict[str, Callable[[Program, bool], Polynomial]] = {
+    "growth_time": lambda p, fused: p.time(),
+    "growth_space": lambda p, fused: p.space(),
+    "growth_moved": Program.moved,
+}
 
 
-@solver("growth_space")
-def growth_space(exercise: Exercise, asked: Asked) -> Answer:
-    """The class of what is stored, inputs and results of every operation included."""
-    return _solved(exercise, asked, lambda p, fused: p.space())
-
-
-@solver("growth_moved")
-def growth_moved(exercise: Exercise, asked: Asked) -> Answer:
-    """The class of what is read from and written to memory."""
-    if re.search(r"flash|tile", asked.object):
+def growth(exercise: Exercise, asked: Asked) -> Answer:
+    """The class of a count."""
+    if asked.quantity == "growth_moved" and re.search(r"flash|tile", asked.object):
         raise CannotSolve("missing", needs="the size of the memory on the chip")
-    return _solved(exercise, asked, Program.moved)
-
-
-def _solved(exercise: Exercise, asked: Asked, count: Callable[[Program, bool], Polynomial]) -> Answer:
-    exercise = _without_projections(exercise, asked)
+    exercise, count = _without_projections(exercise, asked), _COUNTS[asked.quantity]
     p = _counted(exercise, asked)
     fused = p.called == "one step of decoding" or "scores" not in p.tensors
     total = count(p, fused)
@@ -319,6 +310,10 @@ def _solved(exercise: Exercise, asked: Asked, count: Callable[[Program, bool], P
     return formula(text, *chains, symbols=_names(exercise, p, total), form="class", **fields)
 
 
+for _quantity in _COUNTS:
+    solver(_quantity)(growth)
+
+
 @solver("growth_lines")
 def growth_lines(exercise: Exercise, asked: Asked) -> Answer:
     """The class of every operation, by its name or its line."""
@@ -331,10 +326,8 @@ def growth_lines(exercise: Exercise, asked: Asked) -> Answer:
             items[each.name] = formula(_class(each.operations, exercise, asked, p), symbols=symbols, form="class")
     if not items:
         raise CannotSolve("not_understood", found=asked.object)
-    text = "; ".join(f"{name}: {item.text}" for name, item in items.items())
-    symbols = {name: kind for item in items.values() for name, kind in item.symbols.items()}
-    alone = next(iter(items.values())).text if len(items) == 1 else text
-    return formula(alone, value=text, form="class", items=items, symbols=symbols)
+    found = Answer.joined(items, ": ", form="class")
+    return replace(found, text=next(iter(items.values())).text) if len(items) == 1 else found
 
 
 def regime(text: str) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from string import Template
 from typing import Any
 
 from ...cost.polynomial import Polynomial
-from ...derivation import Derivation, Step, chain
+from ...derivation import Step, chain
 from ...errors import MathsError, OptionError
 from ...maths import compare, parse
 from ..findings import CannotSolve, Finding
@@ -164,10 +164,7 @@ def matrix_form(exercise: Exercise, asked: Asked) -> Answer:
         raise CannotSolve("not_understood", found=wanted)
     if len(items) == 1:
         return next(iter(items.values()))
-    text = "; ".join(f"{name} = {item.text}" for name, item in items.items())
-    notes = tuple(note for item in items.values() for note in item.assumed)
-    steps = sum((item.derivation for item in items.values()), Derivation())
-    return formula(text, symbols=symbols, items=items, assumed=notes, derivation=steps)
+    return Answer.joined(items, form="formula", symbols=symbols)
 
 
 def _symbol(exercise: Exercise, role: str, usual: str) -> str:

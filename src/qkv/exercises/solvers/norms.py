@@ -16,7 +16,7 @@ from ..exact import Array, shown
 from ..findings import CannotSolve, refuse
 from ..record import Asked, Exercise, Given
 from ..solving import Answer, solver
-from ..values import by, changed, first_of, read, scalar, whole
+from ..values import by, first_of, read, scalar, whole
 from .answers import MOST_SHOWN, Choice, answered, settled, worked
 
 _REASONS = (
@@ -29,9 +29,11 @@ KINDS = ("layer", "rms", "batch", "group")
 def _epsilon(exercise: Exercise, asked: Asked) -> Choice | None:
     if asked.quantity == "norm_statistics" or scalar(exercise, "epsilon") is not None:
         return None
-    givens = (Given(role="epsilon", value=value) for value in (0, "1e-5"))
-    taken, other = (changed(exercise, given, without="epsilon") for given in givens)
-    return Choice("epsilon", "0", taken, other, "epsilon 1e-5")
+    none, usual = (exercise.changed(Given(role="epsilon", value=value)) for value in (0, "1e-5"))
+    mean, variance = (exact.floats(each) for each in norm(none, asked).statistics)
+    if np.any((variance > 0) & (variance < 1e-6 * mean**2)):  # numbers that are nearly equal: epsilon decides
+        return Choice("epsilon", "1e-5", usual, none, "epsilon 0")
+    return Choice("epsilon", "0", none, usual, "epsilon 1e-5")
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,10 @@ class Norm:
     rows: Callable[[Array], Array]
     back: Callable[[Array], Array]
     stored: bool = False
+
+    @property
+    def statistics(self) -> tuple[Array, Array]:
+        return self.mean, self.variance
 
     @property
     def deviation(self) -> Array:
@@ -191,9 +197,7 @@ def norm_gradient(exercise: Exercise, asked: Asked) -> Answer:
 def norm_statistics(exercise: Exercise, asked: Asked) -> Answer:
     """The mean and the variance that a norm uses; for root mean square, the mean square."""
     found = norm(exercise, asked)
-    means, variances = (
-        exact.array(each[:, 0] if len(each) > 1 else each[0, 0]) for each in (found.mean, found.variance)
-    )
+    means, variances = (exact.array(each[:, 0] if len(each) > 1 else each[0, 0]) for each in found.statistics)
     steps = _steps(found, output=False) if found.values.size <= MOST_SHOWN else []
     if found.kind == "rms":
         return answered(variances, exercise, steps)
