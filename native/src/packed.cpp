@@ -108,12 +108,6 @@ void packed_product(const PackedKernels& kernels, const PackedMatrix* matrices, 
     for_each_job(product.jobs(), workers, work);
 }
 
-void packed_product(const PackedMatrix* matrices, int how_many, const float* x, int64_t count, float* const* ys,
-                    const float* const* biases, Activations activations, int threads) {
-    static const PackedKernels& fastest = *packed_kernels().front();
-    packed_product(fastest, matrices, how_many, x, count, ys, biases, activations, threads);
-}
-
 void unpack_row(const PackedKernels& kernels, const PackedMatrix& matrix, int64_t row, float* to) {
     const Floats scratch = allocate(6 * padded_blocks(matrix.columns) + 64);
     kernels.unpack(matrix, row, to, scratch.get());
@@ -135,6 +129,14 @@ std::vector<const PackedKernels*> packed_kernels() {
 #endif
     tables.push_back(&portable::packed_table());
     return tables;
+}
+
+const PackedKernels& products_of(const std::string& isa) {
+    static const std::vector<const PackedKernels*> runnable = packed_kernels();
+    for (const PackedKernels* table : runnable) {
+        if (isa == table->name) return *table;
+    }
+    return isa == "avx512" ? *runnable.front() : *runnable.back();
 }
 
 }  // namespace qkv

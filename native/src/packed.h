@@ -3,6 +3,7 @@
 // Products y = W·x with weights as they lie in a GGUF or safetensors file.
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "packed_table.h"
@@ -19,10 +20,6 @@ int64_t block_bytes(WeightFormat format);
 // finite gives NaN. The bits depend on the kernels, the matrices and `count`, not on the number of threads.
 void packed_product(const PackedKernels& kernels, const PackedMatrix* matrices, int how_many, const float* x,
                     int64_t count, float* const* ys, const float* const* biases, Activations activations, int threads);
-
-// The same with the kernels of packed_kernels().front().
-void packed_product(const PackedMatrix* matrices, int how_many, const float* x, int64_t count, float* const* ys,
-                    const float* const* biases, Activations activations, int threads);
 
 // A row of a matrix as float32: an embedding.
 void unpack_row(const PackedKernels& kernels, const PackedMatrix& matrix, int64_t row, float* to);
@@ -57,5 +54,8 @@ private:
 
 // The kernels of this build that this machine can run, the fastest first; the portable ones are always last.
 std::vector<const PackedKernels*> packed_kernels();
+
+// Those that run with an instruction set of runnable_kernels(): with AVX-512 they need VNNI, and without it run on AVX2.
+const PackedKernels& products_of(const std::string& isa);
 
 }  // namespace qkv
