@@ -55,7 +55,7 @@ TARGET(packed) {
     }
     if (any) return;
     const bool rounded = activations == Activations::int8 && qkv::is_quantised(format);
-    const std::vector<double> taken = rounded ? packed::rounded(x) : std::vector<double>(x.begin(), x.end());
+    const std::vector<double> taken = rounded ? packed::rounded(x, columns) : std::vector<double>(x.begin(), x.end());
     std::vector<packed::Weight> weights(columns);
     for (int64_t i = 0; i < rows; ++i) {
         for (int64_t c = 0; c < columns; ++c) weights[c] = matrix.weight(i, c);
@@ -70,7 +70,7 @@ TARGET(packed) {
                 wanted += weights[c].value() * taken[r * columns + c];
                 size += weights[c].size() * std::fabs(taken[r * columns + c]);
             }
-            // Rounding makes 0 of blocks whose largest number is below 1e-36; products may be subnormal.
+            // Rounding makes 0 of blocks whose largest number is below 1e-34; products may be subnormal.
             const double bound = size * 0x1p-24 * (8 + static_cast<double>(columns) / 4) + 1e-30;
             if (std::fabs(found - wanted) <= bound) continue;
             fail("row " + number(i) + " of x " + number(r) + " is " + number(found) + ", not " + number(wanted));

@@ -25,6 +25,11 @@ constexpr BlockSize kBlockSizes[] = {{1, 4},   {1, 2},   {1, 2},    {32, 34},  {
 // with 16 kB each, two threads read at little more than the rate of one.
 constexpr int64_t kJobsPerThread = 4, kLeastJobBytes = 1 << 14;
 
+// Up to so many rows of x that are not rounded, and with weights of so many bytes at a time.
+constexpr int64_t kMostByFew = 16, kCachedBytes = 1 << 17;
+
+constexpr int64_t kRoundedFloats = 20;  // for a block of 32 columns
+
 int64_t few_job_rows(const PackedMatrix& matrix, int threads) {
     const int64_t share = ceil_div(matrix.rows, kJobsPerThread * std::max(threads, 1));
     const int64_t least = kLeastJobBytes / std::max<int64_t>(matrix.row_bytes, 1);
@@ -40,27 +45,35 @@ int64_t block_bytes(WeightFormat format) { return kBlockSizes[static_cast<int>(f
 PackedProduct::PackedProduct(const PackedKernels& kernels, const PackedMatrix* matrices, int how_many, int64_t count,
                              Activations activations, int threads)
     : kernels_(kernels), matrices_(matrices), count_(count), columns_(matrices[0].columns), few_(count <= kFewRows) {
+    for (int m = 0; m < how_many; ++m) {
+        if (activations == Activations::int8 && is_quantised(matrices[m].format)) rounded_ = true;
+    }
     first_job_.push_back(0);
     for (int m = 0; m < how_many; ++m) {
-        job_rows_.push_back(few_ ? few_job_rows(matrices[m], threads) : kTileWeights);
+        const bool few = takes_few(matrices[m]);
+        job_rows_.push_back(few ? few_job_rows(matrices[m], threads) : kTileWeights);
         first_job_.push_back(first_job_.back() + (count_ == 0 ? 0 : ceil_div(matrices[m].rows, job_rows_.back())));
-        if (activations == Activations::int8 && is_quantised(matrices[m].format)) rounded_ = true;
+        worker_floats_ = std::max(worker_floats_, round_up(few ? few_floats(columns_) : many_floats(columns_), 16));
     }
     widened_ = rounded_ && !few_ && !kernels.int8_tiles;
     if (rounded_) {
-        // Digits, scales by 32 columns and by 16, and sums; and float32 again if no kernel multiplies digits.
-        const int64_t floats = 12 * padded_blocks(columns_) + (widened_ ? round_up(columns_, 16) : 0);
+        // Digits, fine digits, scales by 32 columns and by 16, sums; and float32 again if no kernel multiplies digits.
+        const int64_t floats = kRoundedFloats * padded_blocks(columns_) + (widened_ ? round_up(columns_, 16) : 0);
         shared_floats_ = checked_product(count_, floats);
     }
-    worker_floats_ = round_up(few_ ? few_floats(columns_) : many_floats(columns_), 16);
 }
 
-// The arrays of the shared scratch: digits, scales, pairs, sums, widened rows.
+bool PackedProduct::takes_few(const PackedMatrix& matrix) const {
+    return few_ || (count_ <= kMostByFew && !(rounded_ && is_quantised(matrix.format)));
+}
+
+// The arrays of the shared scratch: digits, fine digits, scales, pairs, sums, widened rows.
 PackedRows PackedProduct::rows(const float* x, const float* shared) const {
     const int64_t slots = padded_blocks(columns_);
-    const float* scales = shared + count_ * 8 * slots;
-    return {x,      count_, columns_, slots, reinterpret_cast<const int8_t*>(shared), scales, scales + count_ * slots,
-            scales + count_ * 3 * slots};
+    const auto* digits = reinterpret_cast<const int8_t*>(shared);
+    const float* scales = shared + count_ * 16 * slots;
+    return {x,      count_, columns_, slots, digits, few_ ? digits + count_ * 32 * slots : nullptr,
+            scales, scales + count_ * slots, scales + count_ * 3 * slots};
 }
 
 void PackedProduct::prepare_row(int64_t row, const float* x, float* shared) const {
@@ -69,10 +82,11 @@ void PackedProduct::prepare_row(int64_t row, const float* x, float* shared) cons
     const int64_t slots = all.slots;
     int8_t* digits = const_cast<int8_t*>(all.digits) + row * 32 * slots;
     float* scales = const_cast<float*>(all.scales) + row * slots;
-    kernels_.round_row(x + row * columns_, columns_, slots, few_ || widened_ ? 0 : 0x80, digits, scales,
+    int8_t* fine = few_ ? const_cast<int8_t*>(all.fine) + row * 32 * slots : nullptr;
+    kernels_.round_row(x + row * columns_, columns_, slots, few_ || widened_ ? 0 : 0x80, digits, fine, scales,
                        const_cast<float*>(all.pairs) + 2 * row * slots, const_cast<float*>(all.sums) + row * slots);
     if (!widened_) return;
-    float* to = shared + count_ * 12 * slots + row * columns_;
+    float* to = shared + count_ * kRoundedFloats * slots + row * columns_;
     for (int64_t c = 0; c < columns_; ++c) to[c] = static_cast<float>(digits[c]) * scales[c / 32];
 }
 
@@ -83,15 +97,27 @@ void PackedProduct::run(int64_t job, const float* x, const float* shared, float*
     const int64_t first = (job - first_job_[m]) * job_rows_[m];
     const PackedPart part = {&matrix, first, std::min(matrix.rows, first + job_rows_[m]),
                              biases == nullptr ? nullptr : biases[m], ys[m]};
-    PackedRows taken = {x, count_, columns_, padded_blocks(columns_), nullptr, nullptr, nullptr, nullptr};
+    PackedRows taken = {x, count_, columns_, padded_blocks(columns_), nullptr, nullptr, nullptr, nullptr, nullptr};
     if (rounded_ && is_quantised(matrix.format)) {
         if (widened_) {
-            taken.x = shared + count_ * 12 * taken.slots;
+            taken.x = shared + count_ * kRoundedFloats * taken.slots;
         } else {
             taken = rows(x, shared);
         }
     }
-    (few_ ? kernels_.few : kernels_.many)(part, taken, scratch);
+    if (!takes_few(matrix)) return kernels_.many(part, taken, scratch);
+    if (few_) return kernels_.few(part, taken, scratch);
+    // Weights that stay in cache, by some rows of x after the other.
+    const int64_t together = round_up(std::max<int64_t>(kCachedBytes / matrix.row_bytes, 1), kGroupRows);
+    for (PackedPart some = part; some.first < part.last; some.first = some.last) {
+        some.last = std::min(part.last, some.first + together);
+        for (int64_t row = 0; row < count_; row += kFewRows) {
+            some.y = part.y + row * matrix.rows;
+            taken.x = x + row * columns_;
+            taken.count = std::min<int64_t>(kFewRows, count_ - row);
+            kernels_.few(some, taken, scratch);
+        }
+    }
 }
 
 void packed_product(const PackedKernels& kernels, const PackedMatrix* matrices, int how_many, const float* x,

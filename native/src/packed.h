@@ -15,9 +15,10 @@ int64_t block_columns(WeightFormat format);
 int64_t block_bytes(WeightFormat format);
 
 // y[r, i] = Σ_j W[i, j] x[r, j] (+ bias[i]) for `how_many` matrices with the same columns, which share x. x and the ys are
-// contiguous rows of float32; `biases` and each of them may be null. With Activations::int8 the rows of x are rounded to
-// 8 bits in blocks of 32 columns (not for weights in float32, bfloat16 and float16); a block with a number that is not
-// finite gives NaN. The bits depend on the kernels, the matrices and `count`, not on the number of threads.
+// contiguous rows of float32; `biases` and each of them may be null. With Activations::int8 the rows of x are rounded in
+// blocks of 32 columns (not for weights in float32, bfloat16 and float16), up to kFewRows of them to 15 bits in two parts
+// and more to 8 bits; a block with a number that is not finite gives NaN, and one without a number above 1e-34 gives 0.
+// The bits depend on the kernels, the matrix and `count`, not on the number of threads or the other matrices.
 void packed_product(const PackedKernels& kernels, const PackedMatrix* matrices, int how_many, const float* x,
                     int64_t count, float* const* ys, const float* const* biases, Activations activations, int threads);
 
@@ -42,12 +43,14 @@ public:
 
 private:
     PackedRows rows(const float* x, const float* shared) const;
+    // Whether weights are widened in registers, for kFewRows rows of x at a time.
+    bool takes_few(const PackedMatrix& matrix) const;
 
     const PackedKernels& kernels_;
     const PackedMatrix* matrices_;
     const int64_t count_, columns_;
     bool rounded_ = false, widened_ = false;  // x as 8 bits; these as float32 again
-    bool few_;
+    bool few_;  // as many rows of x as kernels take at once
     std::vector<int64_t> first_job_, job_rows_;
     int64_t shared_floats_ = 0, worker_floats_ = 0;
 };

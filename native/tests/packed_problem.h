@@ -114,14 +114,16 @@ inline std::vector<float> random_rows(int64_t count, unsigned seed) {
     return rows;
 }
 
-// Rows of x with 8 bits in blocks of 32, as the kernels promise.
-inline std::vector<double> rounded(const std::vector<float>& x) {
+// Rows of x in blocks of 32, as the kernels promise: with 15 bits if they are few, otherwise 8.
+inline std::vector<double> rounded(const std::vector<float>& x, int64_t columns) {
+    const bool few = static_cast<int64_t>(x.size()) <= qkv::kFewRows * columns;
+    const float steps = few ? qkv::kFineSteps : 127.0f;
     std::vector<double> result(x.size());
     for (size_t b = 0; b < x.size(); b += 32) {
         float most = 0;
         for (size_t i = b; i < b + 32; ++i) most = std::max(most, std::fabs(x[i]));
-        const float inverse = most == 0 ? 0 : 127.0f / most;
-        for (size_t i = b; i < b + 32; ++i) result[i] = std::nearbyint(x[i] * inverse) * static_cast<double>(most / 127.0f);
+        const float inverse = most > 1e-34f ? steps / most : 0;
+        for (size_t i = b; i < b + 32; ++i) result[i] = std::nearbyint(x[i] * inverse) * static_cast<double>(most / steps);
     }
     return result;
 }

@@ -35,7 +35,7 @@ void check_product(const qkv::PackedKernels& kernels, const Matrix& matrix, int6
     const std::vector<float> x = random_rows(count * columns, 7), bias = random_rows(matrix.rows, 8);
     const std::vector<float> y = product(kernels, matrix, x, bias.data(), activations, 1);
     std::vector<double> taken(x.begin(), x.end());
-    if (activations == Activations::int8 && qkv::is_quantised(matrix.format)) taken = rounded(x);
+    if (activations == Activations::int8 && qkv::is_quantised(matrix.format)) taken = rounded(x, columns);
     std::vector<Weight> row(columns);
     for (int64_t i = 0; i < matrix.rows; ++i) {
         for (int64_t c = 0; c < columns; ++c) row[c] = matrix.weight(i, c);
