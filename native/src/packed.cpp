@@ -25,9 +25,6 @@ constexpr BlockSize kBlockSizes[] = {{1, 4},   {1, 2},   {1, 2},    {32, 34},  {
 // with 16 kB each, two threads read at little more than the rate of one.
 constexpr int64_t kJobsPerThread = 4, kLeastJobBytes = 1 << 14;
 
-// Up to so many rows of x that are not rounded, and with weights of so many bytes at a time.
-constexpr int64_t kMostByFew = 16, kCachedBytes = 1 << 17;
-
 constexpr int64_t kRoundedFloats = 20;  // for a block of 32 columns
 
 int64_t few_job_rows(const PackedMatrix& matrix, int threads) {
@@ -45,15 +42,11 @@ int64_t block_bytes(WeightFormat format) { return kBlockSizes[static_cast<int>(f
 PackedProduct::PackedProduct(const PackedKernels& kernels, const PackedMatrix* matrices, int how_many, int64_t count,
                              Activations activations, int threads)
     : kernels_(kernels), matrices_(matrices), count_(count), columns_(matrices[0].columns), few_(count <= kFewRows) {
-    for (int m = 0; m < how_many; ++m) {
-        if (activations == Activations::int8 && is_quantised(matrices[m].format)) rounded_ = true;
-    }
     first_job_.push_back(0);
     for (int m = 0; m < how_many; ++m) {
-        const bool few = takes_few(matrices[m]);
-        job_rows_.push_back(few ? few_job_rows(matrices[m], threads) : kTileWeights);
+        job_rows_.push_back(few_ ? few_job_rows(matrices[m], threads) : kTileWeights);
         first_job_.push_back(first_job_.back() + (count_ == 0 ? 0 : ceil_div(matrices[m].rows, job_rows_.back())));
-        worker_floats_ = std::max(worker_floats_, round_up(few ? few_floats(columns_) : many_floats(columns_), 16));
+        if (activations == Activations::int8 && is_quantised(matrices[m].format)) rounded_ = true;
     }
     widened_ = rounded_ && !few_ && !kernels.int8_tiles;
     if (rounded_) {
@@ -61,10 +54,7 @@ PackedProduct::PackedProduct(const PackedKernels& kernels, const PackedMatrix* m
         const int64_t floats = kRoundedFloats * padded_blocks(columns_) + (widened_ ? round_up(columns_, 16) : 0);
         shared_floats_ = checked_product(count_, floats);
     }
-}
-
-bool PackedProduct::takes_few(const PackedMatrix& matrix) const {
-    return few_ || (count_ <= kMostByFew && !(rounded_ && is_quantised(matrix.format)));
+    worker_floats_ = round_up(few_ ? few_floats(columns_) : many_floats(columns_), 16);
 }
 
 // The arrays of the shared scratch: digits, fine digits, scales, pairs, sums, widened rows.
@@ -105,19 +95,7 @@ void PackedProduct::run(int64_t job, const float* x, const float* shared, float*
             taken = rows(x, shared);
         }
     }
-    if (!takes_few(matrix)) return kernels_.many(part, taken, scratch);
-    if (few_) return kernels_.few(part, taken, scratch);
-    // Weights that stay in cache, by some rows of x after the other.
-    const int64_t together = round_up(std::max<int64_t>(kCachedBytes / matrix.row_bytes, 1), kGroupRows);
-    for (PackedPart some = part; some.first < part.last; some.first = some.last) {
-        some.last = std::min(part.last, some.first + together);
-        for (int64_t row = 0; row < count_; row += kFewRows) {
-            some.y = part.y + row * matrix.rows;
-            taken.x = x + row * columns_;
-            taken.count = std::min<int64_t>(kFewRows, count_ - row);
-            kernels_.few(some, taken, scratch);
-        }
-    }
+    (few_ ? kernels_.few : kernels_.many)(part, taken, scratch);
 }
 
 void packed_product(const PackedKernels& kernels, const PackedMatrix* matrices, int how_many, const float* x,

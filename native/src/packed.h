@@ -43,14 +43,12 @@ public:
 
 private:
     PackedRows rows(const float* x, const float* shared) const;
-    // Whether weights are widened in registers, for kFewRows rows of x at a time.
-    bool takes_few(const PackedMatrix& matrix) const;
 
     const PackedKernels& kernels_;
     const PackedMatrix* matrices_;
     const int64_t count_, columns_;
     bool rounded_ = false, widened_ = false;  // x as 8 bits; these as float32 again
-    bool few_;  // as many rows of x as kernels take at once
+    bool few_;
     std::vector<int64_t> first_job_, job_rows_;
     int64_t shared_floats_ = 0, worker_floats_ = 0;
 };
