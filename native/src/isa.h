@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernel_table.h"
+#include "packed_table.h"
 
 namespace qkv {
 
@@ -11,7 +12,8 @@ namespace qkv {
 std::vector<const KernelTable*> runnable_kernels();
 
 // Runs the kernels on small problems and compares with known answers or with the portable kernels. Empty if they agree;
-// otherwise what differs.
+// otherwise what differs. With those of attention, the packed products that run with them are checked.
 std::string self_check(const KernelTable& kernels);
+std::string self_check(const PackedKernels& kernels);
 
 }  // namespace qkv

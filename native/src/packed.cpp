@@ -25,6 +25,8 @@ constexpr BlockSize kBlockSizes[] = {{1, 4},   {1, 2},   {1, 2},    {32, 34},  {
 // with 16 kB each, two threads read at little more than the rate of one.
 constexpr int64_t kJobsPerThread = 4, kLeastJobBytes = 1 << 14;
 
+constexpr int64_t kRoundedFloats = 20;  // for a block of 32 columns
+
 int64_t few_job_rows(const PackedMatrix& matrix, int threads) {
     const int64_t share = ceil_div(matrix.rows, kJobsPerThread * std::max(threads, 1));
     const int64_t least = kLeastJobBytes / std::max<int64_t>(matrix.row_bytes, 1);
@@ -48,19 +50,20 @@ PackedProduct::PackedProduct(const PackedKernels& kernels, const PackedMatrix* m
     }
     widened_ = rounded_ && !few_ && !kernels.int8_tiles;
     if (rounded_) {
-        // Digits, scales by 32 columns and by 16, and sums; and float32 again if no kernel multiplies digits.
-        const int64_t floats = 12 * padded_blocks(columns_) + (widened_ ? round_up(columns_, 16) : 0);
+        // Digits, fine digits, scales by 32 columns and by 16, sums; and float32 again if no kernel multiplies digits.
+        const int64_t floats = kRoundedFloats * padded_blocks(columns_) + (widened_ ? round_up(columns_, 16) : 0);
         shared_floats_ = checked_product(count_, floats);
     }
     worker_floats_ = round_up(few_ ? few_floats(columns_) : many_floats(columns_), 16);
 }
 
-// The arrays of the shared scratch: digits, scales, pairs, sums, widened rows.
+// The arrays of the shared scratch: digits, fine digits, scales, pairs, sums, widened rows.
 PackedRows PackedProduct::rows(const float* x, const float* shared) const {
     const int64_t slots = padded_blocks(columns_);
-    const float* scales = shared + count_ * 8 * slots;
-    return {x,      count_, columns_, slots, reinterpret_cast<const int8_t*>(shared), scales, scales + count_ * slots,
-            scales + count_ * 3 * slots};
+    const auto* digits = reinterpret_cast<const int8_t*>(shared);
+    const float* scales = shared + count_ * 16 * slots;
+    return {x,      count_, columns_, slots, digits, few_ ? digits + count_ * 32 * slots : nullptr,
+            scales, scales + count_ * slots, scales + count_ * 3 * slots};
 }
 
 void PackedProduct::prepare_row(int64_t row, const float* x, float* shared) const {
@@ -69,10 +72,11 @@ void PackedProduct::prepare_row(int64_t row, const float* x, float* shared) cons
     const int64_t slots = all.slots;
     int8_t* digits = const_cast<int8_t*>(all.digits) + row * 32 * slots;
     float* scales = const_cast<float*>(all.scales) + row * slots;
-    kernels_.round_row(x + row * columns_, columns_, slots, few_ || widened_ ? 0 : 0x80, digits, scales,
+    int8_t* fine = few_ ? const_cast<int8_t*>(all.fine) + row * 32 * slots : nullptr;
+    kernels_.round_row(x + row * columns_, columns_, slots, few_ || widened_ ? 0 : 0x80, digits, fine, scales,
                        const_cast<float*>(all.pairs) + 2 * row * slots, const_cast<float*>(all.sums) + row * slots);
     if (!widened_) return;
-    float* to = shared + count_ * 12 * slots + row * columns_;
+    float* to = shared + count_ * kRoundedFloats * slots + row * columns_;
     for (int64_t c = 0; c < columns_; ++c) to[c] = static_cast<float>(digits[c]) * scales[c / 32];
 }
 
@@ -83,10 +87,10 @@ void PackedProduct::run(int64_t job, const float* x, const float* shared, float*
     const int64_t first = (job - first_job_[m]) * job_rows_[m];
     const PackedPart part = {&matrix, first, std::min(matrix.rows, first + job_rows_[m]),
                              biases == nullptr ? nullptr : biases[m], ys[m]};
-    PackedRows taken = {x, count_, columns_, padded_blocks(columns_), nullptr, nullptr, nullptr, nullptr};
+    PackedRows taken = {x, count_, columns_, padded_blocks(columns_), nullptr, nullptr, nullptr, nullptr, nullptr};
     if (rounded_ && is_quantised(matrix.format)) {
         if (widened_) {
-            taken.x = shared + count_ * 12 * taken.slots;
+            taken.x = shared + count_ * kRoundedFloats * taken.slots;
         } else {
             taken = rows(x, shared);
         }
@@ -106,12 +110,6 @@ void packed_product(const PackedKernels& kernels, const PackedMatrix* matrices, 
         product.run(job, x, shared.get(), ys, biases, scratch.get() + worker * product.worker_floats());
     };
     for_each_job(product.jobs(), workers, work);
-}
-
-void packed_product(const PackedMatrix* matrices, int how_many, const float* x, int64_t count, float* const* ys,
-                    const float* const* biases, Activations activations, int threads) {
-    static const PackedKernels& fastest = *packed_kernels().front();
-    packed_product(fastest, matrices, how_many, x, count, ys, biases, activations, threads);
 }
 
 void unpack_row(const PackedKernels& kernels, const PackedMatrix& matrix, int64_t row, float* to) {
@@ -135,6 +133,14 @@ std::vector<const PackedKernels*> packed_kernels() {
 #endif
     tables.push_back(&portable::packed_table());
     return tables;
+}
+
+const PackedKernels& products_of(const std::string& isa) {
+    static const std::vector<const PackedKernels*> runnable = packed_kernels();
+    for (const PackedKernels* table : runnable) {
+        if (isa == table->name) return *table;
+    }
+    return isa == "avx512" ? *runnable.front() : *runnable.back();
 }
 
 }  // namespace qkv

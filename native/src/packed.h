@@ -3,6 +3,7 @@
 // Products y = W·x with weights as they lie in a GGUF or safetensors file.
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "packed_table.h"
@@ -14,15 +15,12 @@ int64_t block_columns(WeightFormat format);
 int64_t block_bytes(WeightFormat format);
 
 // y[r, i] = Σ_j W[i, j] x[r, j] (+ bias[i]) for `how_many` matrices with the same columns, which share x. x and the ys are
-// contiguous rows of float32; `biases` and each of them may be null. With Activations::int8 the rows of x are rounded to
-// 8 bits in blocks of 32 columns (not for weights in float32, bfloat16 and float16); a block with a number that is not
-// finite gives NaN. The bits depend on the kernels, the matrices and `count`, not on the number of threads.
+// contiguous rows of float32; `biases` and each of them may be null. With Activations::int8 the rows of x are rounded in
+// blocks of 32 columns (not for weights in float32, bfloat16 and float16), up to kFewRows of them to 15 bits in two parts
+// and more to 8 bits; a block with a number that is not finite gives NaN, and one without a number above 1e-34 gives 0.
+// The bits depend on the kernels, the matrix and `count`, not on the number of threads or the other matrices.
 void packed_product(const PackedKernels& kernels, const PackedMatrix* matrices, int how_many, const float* x,
                     int64_t count, float* const* ys, const float* const* biases, Activations activations, int threads);
-
-// The same with the kernels of packed_kernels().front().
-void packed_product(const PackedMatrix* matrices, int how_many, const float* x, int64_t count, float* const* ys,
-                    const float* const* biases, Activations activations, int threads);
 
 // A row of a matrix as float32: an embedding.
 void unpack_row(const PackedKernels& kernels, const PackedMatrix& matrix, int64_t row, float* to);
@@ -57,5 +55,8 @@ private:
 
 // The kernels of this build that this machine can run, the fastest first; the portable ones are always last.
 std::vector<const PackedKernels*> packed_kernels();
+
+// Those that run with an instruction set of runnable_kernels(): with AVX-512 they need VNNI, and without it run on AVX2.
+const PackedKernels& products_of(const std::string& isa);
 
 }  // namespace qkv

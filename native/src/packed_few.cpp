@@ -88,13 +88,15 @@ QKV_INLINE void add_dots_of(const Group& g, int row, const PackedRows& rows) {
     }
     const float* scale = g.scale + row * X * g.granules;
     const auto step = [&](auto s, const char* at, int64_t column, int64_t next) QKV_STEP {
-        Bytes digits[X];
-        Whole shift[X];
+        Bytes digits[X], fine[X];
+        Whole less[X];
         QKV_UNROLL
         for (int x = 0; x < X; ++x) {
             digits[x] = load_digits(rows.digits + x * stride + column);
-            if constexpr (B::is_signed) shift[x] = times(128, digits[x]);
-            if constexpr (B::offset != 0) shift[x] = times(B::offset, digits[x]);
+            fine[x] = load_digits(rows.fine + x * stride + column);
+            if constexpr (B::offset != 0) {
+                less[x] = unite_parts(times(B::offset, digits[x]), times(B::offset, fine[x]), kFineBits);
+            }
         }
         QKV_UNROLL
         for (int r = 0; r < R; ++r) {
@@ -104,10 +106,10 @@ QKV_INLINE void add_dots_of(const Group& g, int row, const PackedRows& rows) {
             for (int x = 0; x < X; ++x) {
                 Whole product;
                 if constexpr (B::is_signed) {
-                    product = dot_signed(weights, digits[x], shift[x]);
+                    product = unite_parts(dot_signed(weights, digits[x]), dot_signed(weights, fine[x]), kFineBits);
                 } else {
-                    product = dot(weights, digits[x]);
-                    if constexpr (B::offset != 0) product = minus(product, shift[x]);
+                    product = unite_parts(dot(weights, digits[x]), dot(weights, fine[x]), kFineBits);
+                    if constexpr (B::offset != 0) product = minus(product, less[x]);
                 }
                 const float* factors = scale + (r * X + x) * g.granules + column / B::granule;
                 sums[r][x] = multiply_add(to_float(product), spread<B::granule>(factors), sums[r][x]);
@@ -245,10 +247,13 @@ void few_plain(const PackedPart& part, const PackedRows& rows, [[maybe_unused]] 
     const float* x_rows = rows.x;
     if constexpr (storage == Dtype::bfloat16) {
         x_rows = scratch;
-        for (int64_t i = 0; i < X * rows.columns; ++i) {
-            const int64_t c = i % rows.columns, inside = c % (2 * kLanes);
-            const bool whole = c < rows.columns / step * step;
-            scratch[whole ? i - inside + inside % 2 * kLanes + inside / 2 : i] = rows.x[i];
+        for (int64_t x = 0; x < X; ++x) {
+            const float* from = rows.x + x * rows.columns;
+            float* to = scratch + x * rows.columns;
+            for (int64_t c = 0; c < rows.columns / step * step; c += 2 * kLanes) {
+                for (int i = 0; i < kLanes; ++i) to[c + i] = from[c + 2 * i];
+                for (int i = 0; i < kLanes; ++i) to[c + kLanes + i] = from[c + 2 * i + 1];
+            }
         }
     }
     for (int64_t row = part.first; row < part.last; ++row) {

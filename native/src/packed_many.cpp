@@ -394,12 +394,14 @@ void packed_many(const PackedPart& part, const PackedRows& rows, float* scratch)
     many_in_float32(part, rows, scratch);
 }
 
-void round_row(const float* x, int64_t columns, int64_t slots, int flip, int8_t* digits, float* scales, float* pairs,
-               float* sums) {
+void round_row(const float* x, int64_t columns, int64_t slots, int flip, int8_t* digits, int8_t* fine, float* scales,
+               float* pairs, float* sums) {
+    const float steps = fine == nullptr ? 127.0f : static_cast<float>(kFineSteps);
     for (int64_t b = 0; b < slots; ++b) {
         if (b >= columns / 32) {
             scales[b] = pairs[2 * b] = pairs[2 * b + 1] = sums[b] = 0.0f;
             for (int i = 0; i < 32; ++i) digits[32 * b + i] = 0;
+            for (int i = 0; i < 32 && fine != nullptr; ++i) fine[32 * b + i] = 0;
             continue;
         }
         const float* block = x + 32 * b;
@@ -410,18 +412,23 @@ void round_row(const float* x, int64_t columns, int64_t slots, int flip, int8_t*
             odd = multiply_add(part, zero(), odd);  // NaN if a number is not finite
         }
         const float most = max_lane(largest), none = sum_lanes(odd);
-        // Below this, 127 / most would overflow.
-        const bool some = most > 1e-36f && none == 0.0f;
-        const float inverse = some ? 127.0f / most : 0.0f;
+        // Below this, steps / most would overflow.
+        const bool some = most > 1e-34f && none == 0.0f;
+        const float inverse = some ? steps / most : 0.0f;
         int32_t sum = 0;
         for (int i = 0; i < 32; ++i) {
             // The sum has the nearest integer in its low bits.
-            const float steps = some ? block[i] * inverse + kToWhole : kToWhole;
-            const int32_t digit = static_cast<int32_t>(to_bits(steps)) - 0x4b400000;
-            sum += digit;
+            const float nearest = some ? block[i] * inverse + kToWhole : kToWhole;
+            const int32_t whole = static_cast<int32_t>(to_bits(nearest)) - 0x4b400000;
+            sum += whole;
+            int32_t digit = whole;
+            if (fine != nullptr) {
+                digit = (whole + (1 << (kFineBits - 1))) >> kFineBits;
+                fine[32 * b + i] = static_cast<int8_t>(whole - (digit << kFineBits));
+            }
             digits[32 * b + i] = static_cast<int8_t>(digit ^ flip);
         }
-        const float scale = none != 0.0f || none != none ? none : some ? most / 127.0f : 0.0f;
+        const float scale = none != 0.0f || none != none ? none : some ? most / steps : 0.0f;
         scales[b] = pairs[2 * b] = pairs[2 * b + 1] = scale;
         sums[b] = scale * static_cast<float>(sum);
     }

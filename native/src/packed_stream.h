@@ -120,9 +120,10 @@ QKV_INLINE StreamRows<B> prepare_stream(const PackedRows& rows, float* scratch) 
     for (int64_t x = 0; x < rows.count; ++x) {
         if constexpr (kLess<B> != 0) {
             for (int64_t c = 0; c < rows.columns; c += kStep) {
-                const Bytes digits = load_digits(rows.digits + 32 * x * rows.slots + c);
-                _mm512_store_si512(stream.start + 8 * x * rows.slots + c / 4,
-                                   minus(_mm512_setzero_si512(), times(kLess<B>, digits)));
+                const int64_t at = 32 * x * rows.slots + c;
+                const Whole high = shift_up(times(kLess<B>, load_digits(rows.digits + at)), kFineBits);
+                const Whole low = times(kLess<B>, load_digits(rows.fine + at));
+                _mm512_store_si512(stream.start + at / 4, minus(minus(_mm512_setzero_si512(), high), low));
             }
         }
         if constexpr (B::columns == 256 && B::minimum) {
@@ -144,10 +145,10 @@ QKV_INLINE void stream_step(const char* at, int64_t next, int64_t column, __m512
     if constexpr (B::is_signed) weights = _mm512_xor_si512(weights, _mm512_set1_epi8(-128));
     QKV_UNROLL
     for (int x = 0; x < X; ++x) {
-        Whole start = _mm512_setzero_si512();
-        if constexpr (kLess<B> != 0) start = _mm512_load_si512(stream.start + 8 * x * stream.slots + column / 4);
-        const Whole product =
-            _mm512_dpbusd_epi32(start, weights, load_digits(rows.digits + 32 * x * stream.slots + column));
+        const int64_t at = 32 * x * stream.slots + column;
+        Whole product = shift_up(dot(weights, load_digits(rows.digits + at)), kFineBits);
+        if constexpr (kLess<B> != 0) product = _mm512_add_epi32(product, _mm512_load_si512(stream.start + at / 4));
+        product = _mm512_dpbusd_epi32(product, weights, load_digits(rows.fine + at));
         sums[x] = multiply_add(to_float(product), _mm512_permutexvar_ps(lanes, scale[x]), sums[x]);
     }
 }

@@ -21,19 +21,23 @@ struct PackedMatrix {
 
 enum class Activations : int { float32 = 0, int8 = 1 };
 
-constexpr int kFewRows = 4;       // up to so many rows of x, weights are widened in registers
+constexpr int kFewRows = 4;       // of x, for which weights are widened in registers
 constexpr int kGroupRows = 16;    // rows of a matrix whose scales are read together
 constexpr int kTileWeights = 64;  // rows of a matrix in a job with many rows of x
 
-// The rows of x of a product. Rounded rows are digits · scale in blocks of 32 columns; arrays of blocks are padded with
-// zeros to `slots`, a multiple of 16, and digits to 32 · slots.
+// Few rows of x are rounded to 15 bits, in two parts: their products cost little while the memory is waited for.
+constexpr int kFineBits = 7, kFineSteps = 127 << kFineBits;
+
+// The rows of x of a product. Rounded rows are scale · digits, or scale · (digits · 2^kFineBits + fine), in blocks of 32
+// columns; arrays of blocks are padded with zeros to `slots`, a multiple of 16, and digits to 32 · slots.
 struct PackedRows {
     const float* x;  // count × columns
     int64_t count, columns, slots;
     const int8_t* digits;  // null: x is not rounded
+    const int8_t* fine;    // for `few`; from -2^(kFineBits - 1) to 2^(kFineBits - 1)
     const float* scales;   // [count][slots]
     const float* pairs;    // [count][2 · slots]: the scales by 16 columns
-    const float* sums;     // [count][slots]: scale · Σ digits
+    const float* sums;     // [count][slots]: the rounded x, summed
 };
 
 // Rows [first, last) of a matrix, in a product whose result has `columns` columns.
@@ -47,8 +51,9 @@ struct PackedPart {
 struct PackedKernels {
     const char* name;
     bool int8_tiles;  // whether `many` takes rounded rows, with 128 added to the digits
-    void (*round_row)(const float* x, int64_t columns, int64_t slots, int flip, int8_t* digits, float* scales,
-                      float* pairs, float* sums);
+    // Rounds to 15 bits, or to 8 if `fine` is null; `flip` is applied to the bits of the digits.
+    void (*round_row)(const float* x, int64_t columns, int64_t slots, int flip, int8_t* digits, int8_t* fine,
+                      float* scales, float* pairs, float* sums);
     // Up to kFewRows rows of x; the scratch has few_floats(columns) floats.
     void (*few)(const PackedPart& part, const PackedRows& rows, float* scratch);
     // Any number of rows of x; the scratch has many_floats(columns) floats.

@@ -72,10 +72,7 @@ QKV_INLINE Whole dot(Bytes weights, Bytes digits) {
 }
 QKV_INLINE Whole times(int factor, Bytes digits) { return dot(_mm512_set1_epi8(static_cast<char>(factor)), digits); }
 QKV_INLINE Whole minus(Whole a, Whole b) { return _mm512_sub_epi32(a, b); }
-// `shift` is times(128, digits).
-QKV_INLINE Whole dot_signed(Bytes weights, Bytes digits, Whole shift) {
-    return minus(dot(_mm512_xor_si512(weights, _mm512_set1_epi8(-128)), digits), shift);
-}
+QKV_INLINE Whole shift_up(Whole x, int bits) { return _mm512_slli_epi32(x, bits); }
 QKV_INLINE Float to_float(Whole x) { return _mm512_cvtepi32_ps(x); }
 
 // A number for every `granule` columns of a step, in the lanes of dot().
@@ -158,7 +155,10 @@ QKV_INLINE Whole times(int factor, Bytes digits) {
                              _mm256_set1_epi16(1));
 }
 QKV_INLINE Whole minus(Whole a, Whole b) { return _mm256_sub_epi32(a, b); }
-QKV_INLINE Whole dot_signed(Bytes weights, Bytes digits, Whole) {
+QKV_INLINE Whole unite_parts(Whole high, Whole low, int bits) {
+    return _mm256_add_epi32(_mm256_slli_epi32(high, bits), low);
+}
+QKV_INLINE Whole dot_signed(Bytes weights, Bytes digits) {
     return dot(_mm256_abs_epi8(weights), _mm256_sign_epi8(digits, weights));
 }
 QKV_INLINE Float to_float(Whole x) { return _mm256_cvtepi32_ps(x); }
@@ -260,7 +260,8 @@ QKV_OUTLINE Whole times(int factor, const Bytes& digits) {
     return dot_of(digits, [=](int) { return factor; });
 }
 QKV_INLINE Whole minus(Whole a, Whole b) { return a - b; }
-QKV_OUTLINE Whole dot_signed(const Bytes& weights, const Bytes& digits, Whole) {
+QKV_INLINE Whole unite_parts(Whole high, Whole low, int bits) { return high * (1 << bits) + low; }
+QKV_OUTLINE Whole dot_signed(const Bytes& weights, const Bytes& digits) {
     return dot_of(digits, [&](int i) { return int{static_cast<int8_t>(weights.at[i])}; });
 }
 QKV_INLINE Float to_float(Whole x) { return __builtin_convertvector(x, Float); }

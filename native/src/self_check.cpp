@@ -9,6 +9,7 @@
 #include "isa.h"
 #include "linear.h"
 #include "cache.h"
+#include "packed.h"
 #include "scratch.h"
 
 namespace qkv {
@@ -124,7 +125,56 @@ std::string check_linear(const KernelTable& kernels, const std::vector<float>& q
     return "";
 }
 
+// A matrix of pseudo-random bytes whose half-precision factors are finite and of moderate size.
+std::vector<uint8_t> packed_bytes(WeightFormat format, int64_t bytes) {
+    std::vector<uint8_t> made(bytes);
+    for (int64_t n = 0; n < bytes; ++n) made[n] = static_cast<uint8_t>(static_cast<uint32_t>(n) * 2654435761u >> 19);
+    const int64_t block = block_bytes(format), factor = format == WeightFormat::q6_k ? 208 : 0;
+    for (int64_t at = 0; at < bytes; at += block) {
+        // The high byte of a number, or of a block's two factors (the second may be part of the weights).
+        const int64_t high = at + (block <= 4 ? block - 1 : factor + 1);
+        made[high] = static_cast<uint8_t>(0x2c | (made[high] & 0x83));
+        if (block > 4 && factor == 0) made[high + 2] = static_cast<uint8_t>(0x2c | (made[high + 2] & 0x83));
+    }
+    return made;
+}
+
 }  // namespace
+
+// Every format with x in float32 and rounded, few rows of x and many, and a last group and step that are not whole.
+std::string self_check(const PackedKernels& kernels) {
+    constexpr int64_t rows = 19, most = 7;
+    for (int f = 0; f <= static_cast<int>(WeightFormat::q6_k); ++f) {
+        const auto format = static_cast<WeightFormat>(f);
+        const int64_t columns = block_columns(format) == 256 ? 512 : 17 * 32;
+        const int64_t row_bytes = columns / block_columns(format) * block_bytes(format);
+        const std::vector<uint8_t> bytes = packed_bytes(format, rows * row_bytes);
+        const PackedMatrix matrix = {bytes.data(), format, rows, columns, row_bytes};
+        std::vector<float> x(most * columns), weights(columns), found(most * rows), wanted(most * rows);
+        for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(digit(static_cast<int64_t>(i)));
+        float size = 0.0f;
+        for (int64_t r = 0; r < rows; ++r) {
+            unpack_row(portable::packed_table(), matrix, r, weights.data());
+            for (float weight : weights) size = std::fmax(size, std::fabs(weight));
+        }
+        for (const Activations activations : {Activations::float32, Activations::int8}) {
+            for (const int64_t count : {int64_t{1}, int64_t{2}, most}) {
+                const auto run = [&](const PackedKernels& table, std::vector<float>& y) {
+                    float* ys[] = {y.data()};
+                    packed_product(table, &matrix, 1, x.data(), count, ys, nullptr, activations, 1);
+                };
+                run(kernels, found);
+                run(portable::packed_table(), wanted);
+                for (int64_t i = 0; i < count * rows; ++i) {
+                    if (std::fabs(found[i] - wanted[i]) <= 1e-4f * size * static_cast<float>(columns)) continue;
+                    return "a product with weights of format " + std::to_string(f) + " gave " +
+                           std::to_string(found[i]) + " instead of " + std::to_string(wanted[i]);
+                }
+            }
+        }
+    }
+    return "";
+}
 
 std::string self_check(const KernelTable& kernels) {
     std::vector<float> query, key;
@@ -138,6 +188,7 @@ std::string self_check(const KernelTable& kernels) {
     if (fault.empty()) fault = check_finite(kernels, key);
     if (fault.empty()) fault = check_memory(kernels, query, key);
     if (fault.empty()) fault = check_linear(kernels, query, key);
+    if (fault.empty()) fault = self_check(products_of(kernels.name));
     return fault;
 }
 
