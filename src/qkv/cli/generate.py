@@ -30,7 +30,8 @@ from transformers import (
 from .. import hf
 from ..cache.formats import FORMATS
 from ..errors import OptionError, ShapeError, complaint
-from ..hf.checkpoint import Loaded, load, one_line
+from ..hf.checkpoint import Loaded, load
+from ..hf.folders import one_line
 from ..render.escapes import clean, json_text
 
 _TOKENS = (

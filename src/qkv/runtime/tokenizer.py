@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import MissingExtra, OptionError, QkvError, complaint
+from ..hf.folders import read_json
 from .architectures import SPLITS
 from .files import SafetensorsFolder, Source
 from .gguf import GgufArray, damaged
@@ -62,10 +63,8 @@ def read_tokenizer(source: Source, vocabulary: int) -> TextTokenizer:
 def read_stop_tokens(source: Source) -> frozenset[int]:
     """The tokens that end a text, according to a file."""
     if isinstance(source, SafetensorsFolder):
-        from ..hf.checkpoint import _read_json
-
         options = source.path / "generation_config.json"
-        found = (_read_json(options) if options.is_file() else source.config).get("eos_token_id")
+        found = (read_json(options) if options.is_file() else source.config).get("eos_token_id")
         found = found if isinstance(found, list) else [found]
     else:
         found = [source.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
