@@ -19,7 +19,7 @@ from rich.table import Table
 
 from .. import runtime
 from ..cache.formats import FORMATS
-from ..errors import MissingExtra, OptionError, complaint
+from ..errors import MissingExtra, OptionError, ShapeError, complaint
 from ..render.escapes import clean, json_text
 from ..runtime.files import SafetensorsFolder, open_source
 from ..runtime.program import NotCovered
@@ -120,7 +120,11 @@ def _generate(
     tokens = [encode(prompt, bare=options.chat) for prompt in prompts]
     if not all(tokens):
         raise OptionError(complaint("prompt", "text without a token", "text to continue"))
-    plan = _plan_of(model, max(map(len, tokens)), options)
+    longest = max(map(len, tokens))
+    if longest + options.new - 1 > model.context:
+        given = f"{longest} tokens of prompt and {options.new} new ones"
+        raise ShapeError(complaint("prompt", given, f"at most {model.context} together, the model's positions"))
+    plan = _plan_of(model, longest, options)
     said(plan)
     cache = model.cache(len(prompts), dtype=STORAGE[options.kv_cache].dtype)
     say, times = stream and stream(model.tokenizer), [perf_counter()]

@@ -1,4 +1,4 @@
-"""Text from a checkpoint in transformers: encoder-decoders on qkv's attention, and PyTorch's default to compare with."""
+"""Text from a checkpoint in transformers: encoder-decoders on qkv's attention, and PyTorch's for comparison."""
 
 from __future__ import annotations
 
