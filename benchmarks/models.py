@@ -30,7 +30,7 @@ from transformers import AttentionInterface, DynamicCache, StaticCache
 
 import qkv
 
-from . import weights
+from . import runtimes, weights
 from .harness import Timings, report
 from .rotation import QUIET
 
@@ -276,6 +276,7 @@ def run() -> None:
     quick = "--quick" in sys.argv
     transformers.utils.logging.set_verbosity_error()
     qkv.hf.register()
+    runtimes.table(quick)
     steps_table(quick)
     prefill_table(quick)
     perplexities()

@@ -26,8 +26,9 @@ import qkv
 from qkv.cost import Machine, Model
 from qkv.cost.configs import config_model
 from qkv.errors import QkvError
-from qkv.hf.checkpoint import Loaded, open_checkpoint, read_tensors
+from qkv.hf.checkpoint import Loaded
 from qkv.hf.checkpoint import load as load_folder
+from qkv.hf.folders import open_checkpoint, read_tensors
 from qkv.lab.checkpoints import read_header
 
 from .broken_files import broken

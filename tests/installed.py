@@ -52,7 +52,7 @@ def check_commands() -> None:
         (("--help",), 0, "plan"),
         (("check", r"d\mu^2", "--gold", r"\mu^T\mu", "--let", "mu: vector[d]"), 1, "conditional"),
         (("plan", "--model", "llama-3-8b", "--context", "8192", "--hardware", "h100-sxm"), 0, "token"),
-        (("generate", "nowhere", "--prompt", "x"), 1, "pip install 'qkv[hf]'"),
+        (("generate", "nowhere", "--prompt", "x"), 1, "which does not exist, wanted a GGUF file"),
         (("lab", "--port", "0"), 1, "pip install 'qkv[lab]'"),
     ):
         done = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, timeout=120)

@@ -264,7 +264,7 @@ def test_a_checkpoint_of_several_files(tmp_path, pair):
 
 def test_threads_are_restored(pair):
     _, model = pair
-    before, other = torch.get_num_threads(), qkv.runtime.load(model._source.path, threads=2)
+    before, other = torch.get_num_threads(), qkv.runtime.load(model._runner.source.path, threads=2)
     found = other.step(PROMPTS[0], other.cache())
     assert torch.get_num_threads() == before
     close(found, model.step(PROMPTS[0], model.cache()), tolerance=3e-6)

@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 PROMPTS = ("The capital of France is", "Attention is a weighted mean of values. Its weights come from", "A")
-STEPS = 64
+STEPS = 256
 
 
 @pytest.fixture(scope="module")

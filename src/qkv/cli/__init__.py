@@ -80,17 +80,20 @@ def generate(
         int, typer.Option(help="Seed the sampling: the same seed gives the same text", min=0, max=LAST_SEED)
     ] = 0,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template")] = False,
+    activations: Annotated[
+        str, typer.Option(help="Multiply weights by float32, or by int8, rounded in blocks", metavar="FORMAT")
+    ] = "float32",
     as_json: AsJson = False,
 ) -> None:
-    """Generate text from a local transformers checkpoint with qkv's kernels and caches"""
+    """Generate text from a local model: a GGUF file, or a folder with safetensors"""
     formats = ("f32", "f16", "bf16", "int8")
     if kv_cache not in formats:
         raise typer.BadParameter(f"{kv_cache!r} is none of {', '.join(formats)}", param_hint="--kv-cache")
-    if find_spec("transformers") is None:
-        raise MissingExtra("qkv generate", "transformers", "hf")
+    if activations not in ("float32", "int8"):
+        raise typer.BadParameter(f"{activations!r} is none of float32, int8", param_hint="--activations")
     from .generate import Options, show, show_json
 
-    options = Options(model, prompt, new, kv_cache, compare, temperature, top_k, top_p, seed, chat)
+    options = Options(model, prompt, new, kv_cache, compare, temperature, top_k, top_p, seed, chat, activations)
     show_json(options) if as_json else show(options)
 
 

@@ -1,42 +1,30 @@
-"""`qkv generate`: text from a local checkpoint with qkv's kernels and caches, and with PyTorch's for comparison."""
+"""`qkv generate`: text from a local model on `qkv.runtime`, and with PyTorch's attention for comparison."""
 
 from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
+from importlib.util import find_spec
 from time import perf_counter
 from typing import Any, NamedTuple
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # set before transformers is imported: no downloads
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported, if it is: no downloads
 os.environ.setdefault("TQDM_DISABLE", "1")  # qkv shows its own progress
 
-import torch
 from rich.console import Console
 from rich.table import Table
-from transformers import (
-    Cache,
-    DynamicCache,
-    EncoderDecoderCache,
-    GenerationConfig,
-    LogitsProcessor,
-    LogitsProcessorList,
-    PreTrainedModel,
-    StoppingCriteria,
-    StoppingCriteriaList,
-)
 
-from .. import hf
+from .. import runtime
 from ..cache.formats import FORMATS
-from ..errors import OptionError, ShapeError, complaint
-from ..hf.checkpoint import Loaded, load, one_line
+from ..errors import MissingExtra, OptionError, ShapeError, complaint
 from ..render.escapes import clean, json_text
+from ..runtime.files import SafetensorsFolder, open_source
+from ..runtime.program import NotCovered
+from ..runtime.tokenizer import in_template
 
-_TOKENS = (
-    "bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id",
-    "suppress_tokens", "begin_suppress_tokens",
-)  # fmt: skip
 STORAGE = {each.short: each for each in FORMATS.values()}
 
 
@@ -53,6 +41,7 @@ class Options(NamedTuple):
     top_p: float | None
     seed: int
     chat: bool
+    activations: str
 
 
 class Run(NamedTuple):
@@ -65,59 +54,97 @@ class Run(NamedTuple):
     cache_bytes: int
 
 
-class _Clock(StoppingCriteria):
-    """Records when tokens arrive, and passes those of the first prompt on. It never stops the generation."""
-
-    def __init__(self, say: Callable[[int], None] | None) -> None:
-        self.times, self.say = [perf_counter()], say
-
-    def __call__(self, input_ids: Any, scores: Any, **others: Any) -> Any:
-        self.times.append(perf_counter())
-        if self.say is not None:
-            self.say(int(input_ids[0, -1]))
-        return torch.zeros(len(input_ids), dtype=torch.bool)
-
-
 def show(options: Options) -> None:
     """Stream the text, then print the figures."""
     err, out = Console(stderr=True), Console()
-    with err.status("reading the checkpoint"):
-        loaded, inputs = _ready(options)
-    plan = plan_of(loaded.model, inputs, options)
-    err.print(_sentence(plan), highlight=False)
     single = len(options.prompts) == 1
-    stream = _TextStream(loaded.tokenizer) if single else None
+    streams: list[_TextStream] = []
+
+    def stream(tokenizer: Any) -> _TextStream:
+        streams.append(_TextStream(tokenizer))
+        return streams[0]
+
     with err.status("generating") if not single or not sys.stdout.isatty() else nullcontext():
-        first = generate(loaded, inputs, options, stream)
-    if stream is not None:
-        stream.end()
+        said = lambda plan: err.print(_sentence(plan), highlight=False)  # noqa: E731
+        _, text, first = _generate(options, stream if single else None, said)
+    if streams:
+        streams[0].end()
     else:
-        for prompt, tokens in zip(options.prompts, first.tokens, strict=True):
+        for prompt, found in zip(options.prompts, text, strict=True):
             out.print(f"» {clean(prompt)}", style="bold", markup=False, highlight=False)
-            text = clean(loaded.tokenizer.decode(tokens, skip_special_tokens=True))
-            out.print(text, markup=False, highlight=False)
+            out.print(clean(found), markup=False, highlight=False)
     runs = [first]
     if options.compare:
         with err.status("generating with PyTorch's default"):
-            runs.append(generate_default(loaded, inputs, options))
+            runs.append(_compared(options))
     err.print(_table(runs))
 
 
 def show_json(options: Options) -> None:
-    loaded, inputs = _ready(options)
-    runs = [generate(loaded, inputs, options, None)]
-    if options.compare:
-        runs.append(generate_default(loaded, inputs, options))
-    text = [loaded.tokenizer.decode(tokens, skip_special_tokens=True) for tokens in runs[0].tokens]
-    figures = {run.name: run._asdict() for run in runs}
-    report = {"plan": plan_of(loaded.model, inputs, options), "text": text, "runs": figures}
+    plan, text, first = _generate(options, None, lambda plan: None)
+    runs = [first, _compared(options)] if options.compare else [first]
+    report = {"plan": plan, "text": text, "runs": {run.name: run._asdict() for run in runs}}
     if options.compare:
         report["same_tokens"] = runs[0].tokens == runs[1].tokens
     print(json_text(report, indent=None))
 
 
-def _ready(options: Options) -> tuple[Loaded, dict[str, torch.Tensor]]:
-    """The model, and the prompts as tokens, padded on the left."""
+def _compared(options: Options) -> Run:
+    if find_spec("transformers") is None:
+        raise MissingExtra("qkv generate --compare", "transformers", "hf")
+    from .generate_transformers import run_transformers
+
+    return run_transformers(options, None, compare=True)[2]
+
+
+def _generate(
+    options: Options, stream: Callable[[Any], Any] | None, said: Callable[[Any], None]
+) -> tuple[dict[str, Any], list[str], Run]:
+    """Plan, texts and figures; the plan is passed to `said` before tokens come."""
+    _check(options)
+    if _is_encoder_decoder(options.model):
+        if find_spec("transformers") is None:
+            raise MissingExtra("an encoder-decoder", "transformers", "hf")
+        from .generate_transformers import run_transformers
+
+        found = run_transformers(options, stream, compare=False)
+        said(found[0])
+        return found
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the plan has the reason
+        model = runtime.load(options.model, activations=options.activations)
+    prompts = options.prompts
+    if options.chat:
+        prompts = [in_template(open_source(options.model), prompt) for prompt in prompts]
+    encode, name = model.tokenizer.encode, f"qkv {options.kv_cache}"
+    tokens = [encode(prompt, bare=options.chat) for prompt in prompts]
+    if not all(tokens):
+        raise OptionError(complaint("prompt", "text without a token", "text to continue"))
+    longest = max(map(len, tokens))
+    if longest + options.new - 1 > model.context:
+        given = f"{longest} tokens of prompt and {options.new} new ones"
+        raise ShapeError(complaint("prompt", given, f"at most {model.context} together, the model's positions"))
+    plan = _plan_of(model, longest, options)
+    said(plan)
+    cache = model.cache(len(prompts), dtype=STORAGE[options.kv_cache].dtype)
+    say, times = stream and stream(model.tokenizer), [perf_counter()]
+
+    def arrived(row: int, token: int, _: str) -> None:
+        if row == 0 and say is not None:
+            say(token)
+        times.append(perf_counter())
+
+    choice = {"temperature": options.temperature, "top_k": options.top_k, "top_p": options.top_p, "seed": options.seed}
+    found = model.generate(tokens, options.new, **choice, cache=cache, on_token=arrived)
+    start, first, last = times[0], times[len(tokens)], times[-1]
+    later = len(times) - 1 - len(tokens)
+    decode = later / (last - first) if later else 0.0
+    text = [model.tokenizer.decode(each.tokens) for each in found]
+    prefill = sum(map(len, tokens)) / (times[1] - start)
+    return plan, text, Run(name, [each.tokens for each in found], prefill, decode, cache.nbytes)
+
+
+def _check(options: Options) -> None:
     for at, prompt in enumerate(options.prompts):
         if any(0xD800 <= ord(sign) < 0xE000 for sign in prompt):
             raise OptionError(complaint(f"prompt {at + 1}", "bytes that are not UTF-8", "text"))
@@ -126,156 +153,34 @@ def _ready(options: Options) -> tuple[Loaded, dict[str, torch.Tensor]]:
     if options.temperature and not 1e-4 <= options.temperature <= 1e4:
         wanted = "0, or a number from 0.0001 to 10000"
         raise OptionError(complaint("--temperature", options.temperature, wanted))
-    loaded = load(options.model)
-    model, tokenizer = loaded
-    prompts = options.prompts
-    if options.chat:
-        if not getattr(tokenizer, "chat_template", None):
-            raise OptionError(
-                complaint("--chat", "a tokenizer without a chat template", "one with a template", "leave --chat out")
-            )
-        prompts = [_in_template(tokenizer, prompt) for prompt in prompts]
-    tokenizer.padding_side = "left"
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    if tokenizer.pad_token is None and len(prompts) > 1:
-        raise OptionError(
-            complaint("--prompt", f"{len(prompts)} prompts", "one, as the tokenizer has no padding token")
-        )
-    encoded = tokenizer(prompts, return_tensors="pt", padding=len(prompts) > 1, add_special_tokens=not options.chat)
-    ids = encoded["input_ids"]
-    longest = 0 if model.config.is_encoder_decoder else ids.shape[1]
-    most = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
-    if ids.shape[1] == 0:
-        raise OptionError(complaint("prompt", "text without a token", "text to continue"))
-    if int(ids.max()) >= model.config.get_text_config(decoder=False).vocab_size:
-        raise OptionError(
-            complaint("model", "a tokenizer with more tokens than the model", "a tokenizer of the same model")
-        )
-    if most is not None and longest + options.new > most:
-        given = f"{longest} tokens of prompt and {options.new} new ones"
-        raise ShapeError(complaint("prompt", given, f"at most {most} together, the model's positions"))
-    return loaded, {"input_ids": ids, "attention_mask": encoded["attention_mask"]}
 
 
-def _in_template(tokenizer: Any, prompt: str) -> str:
-    """Apply the chat template, an untrusted program that transformers runs in a sandbox; its errors are reported."""
-    from jinja2 import TemplateError
-
+def _is_encoder_decoder(path: str) -> bool:
     try:
-        chat = [{"role": "user", "content": prompt}]
-        return tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
-        given = f"a chat template that fails ({type(error).__name__}: {one_line(error)[:200]})"
-        raise OptionError(complaint("--chat", given, "one that accepts a question", "leave --chat out")) from error
+        source = open_source(path)
+    except NotCovered:
+        return False
+    return isinstance(source, SafetensorsFolder) and source.config.get("is_encoder_decoder") is True
 
 
-def plan_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor], options: Options) -> dict[str, Any]:
+def _plan_of(model: runtime.Model, prompt: int, options: Options) -> dict[str, Any]:
     """What will run, and how large its cache will be."""
-    config: Any = model.config.get_text_config(decoder=True)
-    heads = config.num_attention_heads
-    kv_heads = _option(config, "num_key_value_heads") or heads
-    width = _option(config, "head_dim") or config.hidden_size // heads
-    rows, prompt = inputs["input_ids"].shape
-    token = config.num_hidden_layers * kv_heads * 2 * STORAGE[options.kv_cache].token_bytes(width)
-    return {
-        "model": type(model).__name__,
-        "parameters": model.num_parameters(),
-        "layers": config.num_hidden_layers,
-        "heads": heads,
-        "kv_heads": kv_heads,
-        "head_width": width,
-        "prompts": rows,
-        "prompt_tokens": prompt,
-        "new_tokens": options.new,
-        "kv_cache": options.kv_cache,
-        "cache_bytes_per_token": token,
+    plan = {"model": "", "backend": model.backend, "reason": model.reason, "activations": options.activations}
+    plan |= {"prompts": len(options.prompts), "prompt_tokens": prompt, "new_tokens": options.new}
+    plan["kv_cache"] = options.kv_cache
+    if model.backend == "transformers":
+        return plan | {"model": os.path.basename(options.model)}
+    program, parts = model.program, [layer.attention for layer in model.program.layers]
+    layout = STORAGE[options.kv_cache]
+    return plan | {
+        "model": program.architecture,
+        "layers": len(parts),
+        "heads": parts[0].heads,
+        "kv_heads": parts[0].kv_heads,
+        "head_width": parts[0].width,
+        "weights": program.layers[0].feed_forward.up.weight.format.name,
+        "cache_bytes_per_token": sum(2 * part.kv_heads * layout.token_bytes(part.width) for part in parts),
     }
-
-
-def _option(config: Any, name: str) -> int | None:
-    """The number of all layers; None where it is missing, or where layers differ."""
-    try:
-        return getattr(config, name, None)
-    except Exception:  # where layers differ, transformers raises no AttributeError
-        return None
-
-
-def generate(loaded: Loaded, inputs: dict[str, torch.Tensor], options: Options, say: Any) -> Run:
-    """Generate with qkv's attention and cache."""
-    cache = hf.cache(loaded.model, dtype=STORAGE[options.kv_cache].dtype)
-    return _run(loaded, inputs, options, f"qkv {options.kv_cache}", cache, lambda: cache.nbytes, say)
-
-
-def generate_default(loaded: Loaded, inputs: dict[str, torch.Tensor], options: Options) -> Run:
-    """Generate with transformers' own attention and cache, and the same weights."""
-    model = loaded.model
-    name = "sdpa" if model._supports_sdpa else "eager"
-    model.set_attn_implementation(name)
-    cache: Cache = DynamicCache(config=model.config)
-    if model.config.is_encoder_decoder:
-        cache = EncoderDecoderCache(cache, DynamicCache())
-    try:
-        return _run(loaded, inputs, options, f"{name} f32", cache, lambda: _bytes(cache), None)
-    finally:
-        model.set_attn_implementation("qkv")
-
-
-def _run(
-    loaded: Loaded,
-    inputs: dict[str, torch.Tensor],
-    options: Options,
-    name: str,
-    cache: Any,
-    nbytes: Callable[[], int],
-    say: Any,
-) -> Run:
-    clock = _Clock(say)
-    # An encoder-decoder's answer begins with its start token.
-    prompt = 1 if loaded.model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
-    torch.manual_seed(options.seed)
-    loaded.model.generation_config = _choices(loaded, options)
-    with torch.no_grad():
-        found: Any = loaded.model.generate(  # pyright: ignore[reportCallIssue]
-            **inputs,  # pyright: ignore[reportArgumentType]
-            past_key_values=cache,
-            logits_processor=LogitsProcessorList([_RefuseNaN()]),
-            stopping_criteria=StoppingCriteriaList([clock]),
-        )
-    tokens = [row[prompt:].tolist() for row in found]
-    start, first, *rest = clock.times
-    rows = len(options.prompts)
-    decode = rows * len(rest) / (rest[-1] - first) if rest else 0.0
-    return Run(name, tokens, int(inputs["attention_mask"].sum()) / (first - start), decode, nbytes())
-
-
-def _choices(loaded: Loaded, options: Options) -> GenerationConfig:
-    """The command line's options and the checkpoint's special tokens; its other settings, as beams, are ignored."""
-    own = loaded.model.generation_config
-    tokens = {name: getattr(own, name, None) for name in _TOKENS} if own is not None else {}
-    tokens["pad_token_id"] = loaded.tokenizer.pad_token_id
-    choice: dict[str, Any] = {"do_sample": False}
-    if options.temperature > 0:
-        choice = {"do_sample": True, "temperature": options.temperature, "top_k": options.top_k or 0}
-        choice["top_p"] = 1.0 if options.top_p is None else options.top_p
-    return GenerationConfig(max_new_tokens=options.new, num_beams=1, **tokens, **choice)
-
-
-class _RefuseNaN(LogitsProcessor):
-    """Raises where a logit is NaN: no token can be chosen."""
-
-    def __call__(self, input_ids: Any, scores: Any) -> Any:
-        if bool(scores.isnan().any()):
-            hint = "the checkpoint has non-finite weights, or is damaged"
-            raise OptionError(complaint("model", "logits that are NaN", "finite logits", hint))
-        return scores
-
-
-def _bytes(cache: Any) -> int:
-    if isinstance(cache, EncoderDecoderCache):
-        return _bytes(cache.self_attention_cache) + _bytes(cache.cross_attention_cache)
-    pairs = [(layer.keys, layer.values) for layer in cache.layers if layer.is_initialized]
-    return sum(tensor.nbytes for pair in pairs for tensor in pair)
 
 
 class _TextStream:
@@ -286,20 +191,22 @@ class _TextStream:
 
     def __call__(self, token: int) -> None:
         self.tokens.append(token)
-        text = self.tokenizer.decode(self.tokens, skip_special_tokens=True)
+        text = self.tokenizer.decode(self.tokens)
         if not text.endswith("\ufffd"):
             print(clean(text[self.shown :]), end="", flush=True)
             self.shown = len(text)
 
     def end(self) -> None:
-        print(clean(self.tokenizer.decode(self.tokens, skip_special_tokens=True)[self.shown :]), flush=True)
+        print(clean(self.tokenizer.decode(self.tokens)[self.shown :]), flush=True)
 
 
 def _sentence(plan: dict[str, Any]) -> str:
     """The plan in two lines."""
+    if "layers" not in plan:
+        return f"{plan['model']} runs in transformers\n{plan.get('reason', '')}".rstrip()
     total = plan["prompts"] * (plan["prompt_tokens"] + plan["new_tokens"]) * plan["cache_bytes_per_token"]
     return (
-        f"{plan['model']}, {plan['parameters'] / 1e6:.1f}M: {plan['layers']} layers on qkv, "
+        f"{plan['model']}, weights in {plan.get('weights', 'float32')}: {plan['layers']} layers on qkv, "
         f"{plan['heads']} heads on {plan['kv_heads']} x {plan['head_width']}\n"
         f"cache {plan['kv_cache']}: {plan['cache_bytes_per_token']} bytes a token, "
         f"{plan['prompt_tokens']} + {plan['new_tokens']} tokens: {total / 1e6:.1f} MB"

@@ -21,22 +21,8 @@ from transformers import PreTrainedModel
 from ..cache.files import write_safetensors
 from ..errors import OptionError, OptionTypeError, complaint
 from ..nn.head_groups import check_grouping, pooled
-from .checkpoint import (
-    CONFIG,
-    FLOATS,
-    INDEX,
-    Checkpoint,
-    atomic_folder,
-    check_target,
-    copy_other_files,
-    damaged_file,
-    one_line,
-    open_checkpoint,
-    quiet,
-    read_tensors,
-    source_error,
-    write_json,
-)
+from .checkpoint import FLOATS, atomic_folder, check_target, copy_other_files, quiet, write_json
+from .folders import CONFIG, INDEX, Checkpoint, damaged_file, one_line, open_checkpoint, read_tensors, source_error
 
 _PROJECTION = re.compile(r"\.[kv]_proj\.(weight|bias)$")
 

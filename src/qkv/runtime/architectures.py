@@ -18,7 +18,7 @@ from ..errors import OptionError, complaint
 from .blocks import PackedMatrix
 from .files import Source
 from .gguf import GgufArray, GgufFile, damaged
-from .program import Attention, FeedForward, Layer, Linear, Norm, Program, Rotary
+from .program import Attention, FeedForward, Layer, Linear, Norm, NotCovered, Program, Rotary
 
 _ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "gemma3_text": "gemma3"}
 _ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
@@ -31,9 +31,9 @@ _FREQUENCY_DIVISORS = "rope_freqs.weight"  # llama3's scaling in a GGUF file
 _REQUIRED = object()
 
 
-def _refused(what: str, wanted: str) -> OptionError:
+def _refused(what: str, wanted: str) -> NotCovered:
     hint = 'transformers runs it with qkv\'s attention: qkv.hf.load(path), or attn_implementation="qkv"'
-    return OptionError(complaint("path", f"a model with {what}", wanted, hint))
+    return NotCovered(complaint("path", f"a model with {what}", wanted, hint))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import OptionError, OptionTypeError, complaint
+from ..hf.folders import open_checkpoint
 from .blocks import FORMATS, PackedMatrix
 from .gguf import GgufFile
 
@@ -25,10 +26,7 @@ class SafetensorsFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        # Importing it imports transformers, which GGUF files do without.
         from safetensors import safe_open
-
-        from ..hf.checkpoint import open_checkpoint
 
         self.path = path
         self._checkpoint = open_checkpoint(path)

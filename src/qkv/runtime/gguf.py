@@ -17,6 +17,7 @@ import numpy as np
 
 from ..errors import OptionError, complaint
 from .blocks import FORMAT_OF_CODE, PackedMatrix, WeightFormat
+from .program import NotCovered
 
 _MAGIC = b"GGUF"
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -191,7 +192,7 @@ def _tensor_entries(cursor: _Cursor, count: int, alignment: Any) -> dict[str, _T
         if code not in FORMAT_OF_CODE:
             read = ", ".join(each.name for each in FORMAT_OF_CODE.values())
             hint = "qkv.hf.load reads more formats and runs the model in transformers"
-            raise OptionError(complaint("path", f"{name} with tensor {key} in blocks of type {code}", read, hint))
+            raise NotCovered(complaint("path", f"{name} with tensor {key} in blocks of type {code}", read, hint))
         if 0 in shape or math.prod(shape) >= 1 << 62 or shape[-1] % FORMAT_OF_CODE[code].elements:
             raise damaged(name, f"tensor {key} of shape {shape} in {FORMAT_OF_CODE[code].name}")
         if offset % alignment:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,11 +25,13 @@ from . import reference
 from .architectures import read_program
 from .blocks import PACKED, PackedMatrix, pack
 from .files import Source, open_source
-from .program import Attention, FeedForward, Layer, Linear, Program
+from .native import NativeProgram
+from .program import Attention, FeedForward, Layer, Linear, NotCovered, Program
 from .tokenizer import TextTokenizer, read_stop_tokens, read_tokenizer
 
 _CHUNK = 512  # tokens of a prompt that run at a time
 ACTIVATIONS = ("float32", "int8")
+BACKENDS = ("auto", "native", "reference", "transformers")
 
 
 def load(
@@ -37,20 +40,27 @@ def load(
     weights: str | None = None,
     activations: str = "float32",
     threads: int | None = None,
+    backend: str = "auto",
 ) -> Model:
     """Open a decoder-only transformer: llama, qwen2 or gemma3. Weights are mapped, not read; nothing is downloaded.
+
+    Other models run in transformers, with packed weights for products; a warning and `Model.reason` say why.
 
     Args:
         path: A GGUF file, a folder with one, or a folder with config.json and safetensors.
         weights: None keeps the formats of the file. "q8_0" or "q4_1" quantizes float weights to blocks of 32.
         activations: What the weights are multiplied by: "float32", or "int8", rounded in blocks.
         threads: Threads of a step; torch's number if None.
+        backend: "native", one native call for a step; "reference", the same in float32 with torch; "transformers"; or
+            "auto", the first of native and transformers that covers the model.
 
     Returns:
         A `Model`.
 
     Raises:
-        OptionError: The file is damaged, or the model is one that transformers with `qkv.hf` runs instead.
+        OptionError: The file is damaged, or the backend that was named does not cover the model.
+        BackendRefused: The native library cannot be used here.
+        MissingExtra: The model needs transformers, which is not installed.
 
     >>> load("nowhere")
     Traceback (most recent call last):
@@ -61,12 +71,52 @@ def load(
     if activations not in ACTIVATIONS:
         raise OptionError(complaint("activations", repr(activations), " or ".join(ACTIVATIONS)))
     threads = None if threads is None else check_size("threads", threads)
-    source = open_source(path)
-    program = read_program(source)
-    if weights is not None:
-        packed = functools.cache(functools.partial(pack, name=weights))  # a tied matrix is packed once
-        program = _with_matrices(program, packed)
-    return Model(program, source, activations, threads)
+    if backend not in BACKENDS:
+        raise OptionError(complaint("backend", repr(backend), ", ".join(BACKENDS)))
+    source, reason = None, 'backend="transformers"'
+    try:
+        source = open_source(path)
+        if backend != "transformers":
+            program = read_program(source)
+            if weights is not None:
+                packed = functools.cache(functools.partial(pack, name=weights))  # a tied matrix is packed once
+                program = _with_matrices(program, packed)
+            runner = _ProgramRunner(program, source, activations, backend == "reference")
+            return Model(runner, threads, backend.replace("auto", "native"))
+    except NotCovered as error:
+        if backend in ("native", "reference"):
+            raise
+        reason = str(error)
+        warnings.warn(f"{Path(path).name} runs in transformers: {reason}", stacklevel=2)
+    from .outside import TransformersModel  # imports transformers
+
+    return Model(TransformersModel(path, source, weights, activations), threads, "transformers", reason)
+
+
+class _ProgramRunner:
+    """A program of a file and what executes it."""
+
+    def __init__(self, program: Program, source: Source, activations: str, by_reference: bool) -> None:
+        self.program, self.source = program, source
+        self.vocabulary, self.context = program.vocabulary, program.context
+        by_torch = functools.partial(reference.run, program, activations=activations)
+        self._run = by_torch if by_reference else NativeProgram(program, activations).run
+
+    def new_cache(self, batch: int, dtype: torch.dtype, capacity: int | None) -> ModelCache:
+        return ModelCache(reference.new_caches(self.program, batch, dtype, capacity))
+
+    def run(self, tokens: Tensor, cache: Any, **options: Any) -> Tensor:
+        if not isinstance(cache, ModelCache) or len(cache.layers) != len(self.program.layers):
+            raise OptionTypeError(complaint("cache", type(cache).__name__, "a cache of this model", "model.cache()"))
+        return self._run(tokens, cache.layers, **options)
+
+    @cached_property
+    def tokenizer(self) -> TextTokenizer:
+        return read_tokenizer(self.source, self.vocabulary)
+
+    @cached_property
+    def stop_tokens(self) -> frozenset[int]:
+        return read_stop_tokens(self.source)
 
 
 def _with_matrices(part: Any, convert: Callable[[PackedMatrix], PackedMatrix]) -> Any:
@@ -138,18 +188,31 @@ class Generated:
 class Model:
     """A decoder-only transformer of a file; see `load`.
 
-    program: Its record. activations: "float32" or "int8". tokenizer: Read from the file when it is first used.
+    backend: "native", "reference" or "transformers". reason: Why it is transformers. context: Its most tokens.
     """
 
-    def __init__(self, program: Program, source: Source, activations: str, threads: int | None) -> None:
-        self.program, self.activations, self.threads = program, activations, threads
-        self._source = source
+    def __init__(self, runner: Any, threads: int | None, backend: str, reason: str = "") -> None:
+        self._runner, self.threads, self.backend, self.reason = runner, threads, backend, reason
+        self.vocabulary, self.context = runner.vocabulary, runner.context
 
-    @cached_property
+    @property
+    def program(self) -> Program:
+        """The record of the model; one that runs in transformers has none."""
+        if not isinstance(self._runner, _ProgramRunner):
+            raise OptionError(complaint("model", f"one that runs in {self.backend}", "one with a program", self.reason))
+        return self._runner.program
+
+    @property
     def tokenizer(self) -> TextTokenizer:
-        return read_tokenizer(self._source, self.program.vocabulary)
+        """Read from the file when it is first used."""
+        return self._runner.tokenizer
 
-    def cache(self, batch: int = 1, *, dtype: torch.dtype = torch.float32, capacity: int | None = None) -> ModelCache:
+    @property
+    def stop_tokens(self) -> frozenset[int]:
+        """The tokens that end a text."""
+        return self._runner.stop_tokens
+
+    def cache(self, batch: int = 1, *, dtype: torch.dtype = torch.float32, capacity: int | None = None) -> Any:
         """An empty cache.
 
         Args:
@@ -157,10 +220,10 @@ class Model:
             dtype: Storage format of keys and values, as for `KVCache`.
             capacity: Memory for this many tokens of a row is allocated at once; it grows if None.
         """
-        return ModelCache(reference.new_caches(self.program, batch, dtype, capacity))
+        return self._runner.new_cache(check_size("batch", batch), dtype, capacity)
 
     def step(
-        self, tokens: Any, cache: ModelCache, *, lengths: Any = None, padding: str = "right", every: bool = False
+        self, tokens: Any, cache: Any, *, lengths: Any = None, padding: str = "right", every: bool = False
     ) -> Float[Tensor, "*rows vocabulary"]:
         """Append tokens and return logits of the next one. If it raises, also for Ctrl-C, the cache is unchanged.
 
@@ -174,25 +237,24 @@ class Model:
         Returns:
             (batch, vocabulary), or (batch, n, vocabulary); undefined at padding.
         """
-        if not isinstance(cache, ModelCache) or len(cache.layers) != len(self.program.layers):
+        if not isinstance(batch := getattr(cache, "batch", None), int):
             raise OptionTypeError(complaint("cache", type(cache).__name__, "a cache of this model", "model.cache()"))
         given = _as_tokens("tokens", tokens)
         given = given.unsqueeze(0) if given.dim() == 1 else given
-        if given.dim() != 2 or not given.shape[1] or len(given) != cache.batch:
-            raise ShapeError(complaint("tokens", f"shape {tuple(given.shape)}", f"({cache.batch}, n), n at least 1"))
-        counts, _ = check_lengths(lengths, padding, cache.batch, given.shape[1])
+        if given.dim() != 2 or not given.shape[1] or len(given) != batch:
+            raise ShapeError(complaint("tokens", f"shape {tuple(given.shape)}", f"({batch}, n), n at least 1"))
+        counts, _ = check_lengths(lengths, padding, batch, given.shape[1])
         real = None if counts is None else torch.from_numpy(counts)
         given = given if real is None else given * reference.real_tokens(given.shape[1], real, padding)
-        outside = given[(given < 0) | (given >= self.program.vocabulary)]
+        outside = given[(given < 0) | (given >= self.vocabulary)]
         if len(outside):
-            wanted = f"0 to {self.program.vocabulary - 1}, the vocabulary"
+            wanted = f"0 to {self.vocabulary - 1}, the vocabulary"
             raise OptionError(complaint("tokens", int(outside[0]), wanted))
         longest = int((cache.lengths + (given.shape[1] if real is None else real)).max())
-        if longest > self.program.context:
-            raise ShapeError(complaint("tokens", f"{longest} in total", f"at most {self.program.context}, the context"))
-        options = {"lengths": real, "padding": padding, "every": every, "activations": self.activations}
-        with _torch_threads(self.threads):
-            return reference.run(self.program, given, cache.layers, **options)
+        if longest > self.context:
+            raise ShapeError(complaint("tokens", f"{longest} in total", f"at most {self.context}, the context"))
+        options = {"lengths": real, "padding": padding, "every": every, "threads": self.threads}
+        return self._runner.run(given, cache, **options)
 
     def generate(
         self,
@@ -206,7 +268,7 @@ class Model:
         stop: Any = (),
         logprobs: int = 0,
         on_token: Callable[[int, int, str], Any] | None = None,
-        cache: ModelCache | None = None,
+        cache: Any = None,
     ) -> Any:
         """Continue a prompt, or each of several.
 
@@ -259,11 +321,6 @@ class Model:
             logits = self.step(torch.tensor(chosen).unsqueeze(1), cache, lengths=lengths)
             logits = torch.where(going.unsqueeze(1), logits, 0.0)
 
-    @cached_property
-    def stop_tokens(self) -> frozenset[int]:
-        """The tokens that end a text."""
-        return read_stop_tokens(self._source)
-
     def _prompt(self, prompt: Any) -> Tensor:
         tokens = _as_tokens("prompt", self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
         if tokens.dim() != 1 or not tokens.numel():
@@ -271,14 +328,14 @@ class Model:
             raise ShapeError(complaint("prompt", given, "text, or at least one token"))
         return tokens
 
-    def _prefill(self, prompts: list[Tensor], cache: ModelCache, new: int) -> Float[Tensor, "batch vocabulary"]:
+    def _prefill(self, prompts: list[Tensor], cache: Any, new: int) -> Float[Tensor, "batch vocabulary"]:
         """Run the prompts in chunks; logits after the last token of each."""
         lengths = torch.tensor([len(each) for each in prompts])
-        longest, most = int(lengths.max()) + cache.length, self.program.context
+        longest, most = int(lengths.max()) + cache.length, self.context
         if longest + new - 1 > most:
             raise ShapeError(complaint("max_new_tokens", f"{new} after {longest}", f"at most {most}, the context"))
         tokens = torch.nn.utils.rnn.pad_sequence(prompts, batch_first=True)
-        logits = torch.empty(len(prompts), self.program.vocabulary)
+        logits = torch.empty(len(prompts), self.vocabulary)
         for start in range(0, tokens.shape[1], _CHUNK):
             part = tokens[:, start : start + _CHUNK]
             counts = (lengths - start).clamp(0, part.shape[1])
@@ -289,7 +346,8 @@ class Model:
     def _log_probabilities(self, logits: Tensor) -> Tensor:
         if bool(logits.isnan().any()):
             matrices: list[PackedMatrix] = []
-            _with_matrices(self.program, lambda matrix: matrices.append(matrix) or matrix)
+            if isinstance(self._runner, _ProgramRunner):
+                _with_matrices(self.program, lambda matrix: matrices.append(matrix) or matrix)
             bad = [each.name for each in matrices if not each.is_finite()] or ["no matrix, but a norm or a bias"]
             hint = "the file is damaged, or training diverged"
             raise OptionError(complaint("path", f"NaN logits; not finite is {bad[0]}", "finite weights", hint))
@@ -329,13 +387,3 @@ def _as_tokens(name: str, given: Any) -> Tensor:
     if tokens.numel() and (tokens.is_floating_point() or tokens.is_complex() or tokens.dtype is torch.bool):
         raise DtypeError(complaint(name, tokens.dtype, "integers"))
     return tokens.long()
-
-
-@contextlib.contextmanager
-def _torch_threads(count: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

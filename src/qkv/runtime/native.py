@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -101,7 +103,7 @@ class NativeProgram:
         logits = torch.zeros if counts is not None else torch.empty
         out = logits((batch * n if every else batch, vocabulary))
         threads = torch.get_num_threads() if threads is None else threads
-        with ExitStack() as held:
+        with _Interrupts() as interrupts, ExitStack() as held:
             for cache in caches:
                 held.enter_context(cache.lock)
             self._check_caches(caches, batch)
@@ -114,6 +116,7 @@ class NativeProgram:
                     part = out if rows == len(out) else torch.empty((rows, vocabulary))
                     moved = chunk.counts, chunk.positions, pages, chunk.wanted
                     self._native.run(torch.from_numpy(chunk.tokens), *moved, part, threads)
+                    interrupts.check()
                     if part is not out:
                         out[torch.from_numpy(chunk.at)] = part
             except BaseException:
@@ -191,6 +194,28 @@ class NativeProgram:
             rotary=-1 if attention.rotary is None else rotaries[attention.rotary],
             activation=_activation(forward),
         )
+
+
+class _Interrupts:
+    """Ctrl-C waits for `check`, or for the end: some layers without a token that others have would be no cache."""
+
+    def __enter__(self) -> _Interrupts:
+        self.handler: Any = signal.getsignal(signal.SIGINT)
+        self.caught: tuple[Any, ...] = ()
+        self.held = threading.current_thread() is threading.main_thread() and callable(self.handler)
+        if self.held:
+            signal.signal(signal.SIGINT, lambda *caught: setattr(self, "caught", caught))
+        return self
+
+    def check(self) -> None:
+        caught, self.caught = self.caught, ()
+        if caught:
+            self.handler(*caught)
+
+    def __exit__(self, *_: object) -> None:
+        if self.held:
+            signal.signal(signal.SIGINT, self.handler)
+            self.check()
 
 
 def _activation(forward: FeedForward) -> int:

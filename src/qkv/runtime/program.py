@@ -6,8 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ..errors import OptionError
 from ..shapes import Float
 from .blocks import PackedMatrix
+
+
+class NotCovered(OptionError):
+    """A model that no program describes; transformers may run it."""
 
 
 @dataclass(frozen=True, eq=False)

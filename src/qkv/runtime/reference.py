@@ -36,6 +36,7 @@ def run(
     padding: str = "right",
     every: bool = False,
     activations: str = "float32",
+    threads: int | None = None,
 ) -> Float[Tensor, "*rows vocabulary"]:
     """Append tokens to the caches, one for each layer, and return logits of the next token.
 
@@ -49,6 +50,7 @@ def run(
         padding: Where the padding is: "right" or "left" of the real tokens.
         every: Whether to return the logits of all n tokens; otherwise of the last real token of each row.
         activations: "float32", or "int8": what is multiplied by a matrix is rounded in blocks.
+        threads: torch's number if None.
 
     Returns:
         (batch, vocabulary), or (batch, n, vocabulary).
@@ -81,7 +83,7 @@ def run(
         inner = activation(up) if forward.gate is None else activation(multiply(forward.gate, x)) * up
         return multiply(forward.down, inner)
 
-    with torch.no_grad(), _all_or_none(caches):
+    with torch.no_grad(), torch_threads(threads), _all_or_none(caches):
         x = program.embedding.dense(tokens.flatten()).view(batch, n, -1) * program.embedding_scale
         for layer, cache in zip(program.layers, caches, strict=True):
             attended = attend(layer.attention, _normalized(layer.attention_norm, x), cache)
@@ -159,6 +161,16 @@ def _rotated(rotary: Rotary, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     pairs = a * cos - b * sin, b * cos + a * sin
     part = torch.stack(pairs, dim=-1).flatten(-2) if rotary.interleaved else torch.cat(pairs, dim=-1)
     return torch.cat([part, rest], dim=-1)
+
+
+@contextlib.contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextlib.contextmanager

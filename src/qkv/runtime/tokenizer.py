@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import MissingExtra, OptionError, QkvError, complaint
+from ..hf.folders import read_json
 from .architectures import SPLITS
 from .files import SafetensorsFolder, Source
 from .gguf import GgufArray, damaged
@@ -23,8 +24,9 @@ class TextTokenizer:
     tokenizer: Any
     start: tuple[int, ...] = ()
 
-    def encode(self, text: str) -> list[int]:
-        return [*self.start, *self.tokenizer.encode(text).ids]
+    def encode(self, text: str, *, bare: bool = False) -> list[int]:
+        """The tokens of a text; with `bare`, without those that precede every text."""
+        return [*(() if bare else self.start), *self.tokenizer.encode(text, add_special_tokens=not bare).ids]
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens, without those that control the model."""
@@ -59,13 +61,43 @@ def read_tokenizer(source: Source, vocabulary: int) -> TextTokenizer:
     return found
 
 
+def in_template(source: Source, prompt: str) -> str:
+    """A question in the chat template of a file, an untrusted program that runs in a sandbox."""
+    from jinja2 import TemplateError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    given: dict[str, Any] = {}
+    if isinstance(source, SafetensorsFolder):
+        path, alone = source.path / "tokenizer_config.json", source.path / "chat_template.jinja"
+        given = read_json(path) if path.is_file() else {}
+        given["chat_template"] = alone.read_text("utf-8") if alone.is_file() else given.get("chat_template")
+    else:
+        tokens = source.metadata.get("tokenizer.ggml.tokens")
+        texts = tokens.texts() if isinstance(tokens, GgufArray) else []
+        for name in ("bos", "eos"):
+            at = source.metadata.get(f"tokenizer.ggml.{name}_token_id")
+            given[f"{name}_token"] = texts[at] if type(at) is int and 0 <= at < len(texts) else ""
+        given["chat_template"] = source.metadata.get("tokenizer.chat_template")
+    if not isinstance(given["chat_template"], str):
+        raise OptionError(complaint("chat", f"{source.path.name} without a chat template", "one with a template"))
+    words = {name: given.get(f"{name}_token") for name in ("bos", "eos")}
+    words = {f"{name}_token": each.get("content") if isinstance(each, dict) else each for name, each in words.items()}
+    try:
+        template = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True).from_string(
+            given["chat_template"]
+        )
+        messages = [{"role": "user", "content": prompt}]
+        return template.render(messages=messages, add_generation_prompt=True, **words)
+    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
+        said = f"a chat template that fails ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+        raise OptionError(complaint("chat", said, "one that accepts a question")) from error
+
+
 def read_stop_tokens(source: Source) -> frozenset[int]:
     """The tokens that end a text, according to a file."""
     if isinstance(source, SafetensorsFolder):
-        from ..hf.checkpoint import _read_json
-
         options = source.path / "generation_config.json"
-        found = (_read_json(options) if options.is_file() else source.config).get("eos_token_id")
+        found = (read_json(options) if options.is_file() else source.config).get("eos_token_id")
         found = found if isinstance(found, list) else [found]
     else:
         found = [source.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
