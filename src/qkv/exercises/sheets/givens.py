@@ -21,6 +21,13 @@ _MOST_CHAINS = 2000  # assignments of a text
 _TABLE = Table("qkv.exercises.sheets", "sizes.toml", 0)
 _DATA = _TABLE.data
 _RAISED = dict(zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789", strict=True))
+_NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
+            "twelve": 12, "sixteen": 16}  # fmt: skip
+_SPELLED = re.compile(
+    rf"\b(?:{'|'.join(_NUMBERS)})(?= (?:(?:query|attention|kv|key[-/]value|decoder|encoder|identical) )?"
+    r"(?:heads|layers|blocks|experts|groups)\b)",
+    re.IGNORECASE,
+)
 
 
 @cache
@@ -29,6 +36,15 @@ def _rule(pattern: str) -> re.Pattern[str]:
     space = _DATA["parts"]["space"]
     pattern = pattern.replace("[- ]", " ").replace(" ?", f"{space}*").replace(" ", f"{space}+")
     return re.compile(_TABLE.filled(pattern), re.IGNORECASE)
+
+
+def with_digits(text: str) -> str:
+    """A text of the same length in which numbers of parts are written with digits.
+
+    >>> with_digits("with four heads")
+    'with    4 heads'
+    """
+    return _SPELLED.sub(lambda found: str(_NUMBERS[found.group().lower()]).rjust(len(found.group())), text)
 
 
 def find_givens(text: str, context: str = "") -> list[Given]:
@@ -41,6 +57,7 @@ def find_givens(text: str, context: str = "") -> list[Given]:
     for each (symbol "x"). An identity of unknown size has the value "I". Values are ints, floats as printed, or texts
     ("1/3", "sqrt(2)"). A figure that the text only supposes ("what if we dropped it to 1?") has `of="change"`.
     """
+    text, context = with_digits(text), with_digits(context)
     found = _Finder(text, context).givens()
     own = [given for given in found if given.of != "change"]
     symbols = {given.symbol for given in own if given.symbol}

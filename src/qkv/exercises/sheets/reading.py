@@ -498,7 +498,7 @@ def _found(asks: AskedFor, asked: Sequence[Asked]) -> str:
 
 def _read_test(question: Question, task: Task) -> Reading:
     """A test of a coding task: the value that it prints."""
-    says = settled(question.context, question.title)
+    says = settled(f"{question.context}\n{FENCED.sub('', question.text)}", question.title)
     structure = says.as_structure()
     if task.mask:
         structure = structure.model_copy(update={"mask": task.mask})

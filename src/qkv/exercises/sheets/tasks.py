@@ -9,12 +9,19 @@ from typing import Any
 
 from ..record import Given
 from .arrays import Call, Interpreted, interpret
-from .asked import data, find_asked
+from .asked import data, find_asked, plain
 
 FENCED = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 _RADIUS = re.compile(
     r"radius|i\s*-\s*w\b.{0,60}i\s*\+\s*w\b|(?:both|either|each) sides?|\|\s*i\s*-\s*j\s*\|", re.IGNORECASE | re.DOTALL
 )
+# Words of a task that may make its function another one than its name says.
+_OTHER = re.compile(
+    r"\b(?:same as|mask\w*|window\w*|bias\w*|causal\w*|without|not?|instead|except|columns?|first axis|axis 0|dropout|"
+    r"temperature|unscaled|cache\w*|rotary|gradient|backward|random\w*|head\w*|add\w*|subtract\w*|shift\w*)\b",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 _ON_ATTENTION = ("projections", "scores", "weights", "output", "heads_output")
 
 
@@ -32,8 +39,13 @@ class Task:
 def read_task(text: str, context: str) -> Task | None:
     """The test that the code of a text prints; None where the text is no such test, or the function is not known."""
     code = "\n".join(match[1] for match in FENCED.finditer(text))
-    if not code.strip() or len(FENCED.sub("", text).strip()) > 40:
+    prose = FENCED.sub("", text).strip()
+    if not code.strip():
         return None
+    if len(prose) > 40:  # a task that says in its own words what its code prints
+        if _OTHER.search(plain(prose)):
+            return None
+        context = f"{context}\n\n{prose}"
     found = interpret(code)
     printed = [call for call in found.calls if call.printed]
     if len(printed) != 1:
@@ -45,6 +57,10 @@ def read_task(text: str, context: str) -> Task | None:
     if not quantity:
         return None
     givens, unknown = _givens(call, found, entry, context, quantity)
+    if len(prose) > 40:
+        said = {each.quantity for each in find_asked(prose).wanted}
+        values = {number for given in givens for number in _NUMBER.findall(str(given.value))}
+        unknown = unknown or not entry or bool(said - {quantity}) or bool({*_NUMBER.findall(plain(prose))} - values)
     window = next((given for given in givens if given.role == "window"), None)
     mask = ""
     if window is not None:
