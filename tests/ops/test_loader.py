@@ -215,14 +215,13 @@ def test_nothing_is_counted_outside_of_a_block() -> None:
 
 def test_counts_by_hand() -> None:
     """One query row, 5 keys of width 3, values of width 7: a vector of scores, a group of weights, a line of values."""
-    lanes = ops.geometry().lanes
+    lanes, tile = {"avx512": (16, 8 * 48), "avx2": (8, 6 * 16), "portable": (4, 6 * 8)}[ops.isa()]
     with ops.count_executed() as work:
         ops.softmax_attention(normal(1, 1, 1, 3), normal(1, 1, 5, 3), normal(1, 1, 5, 7), scale=1.0)
     assert work.score_flops == 2 * 3 * (-(-5 // lanes) * lanes)
     assert work.value_flops == 2 * 5 * 16
     assert (work.exponentials, work.tiles, work.other_flops, work.feature_flops) == (16, 1, 0, 0)
     assert work.flops == work.score_flops + work.value_flops
-    tile = ops.geometry().tile_rows * ops.geometry().tile_keys
     with ops.count_executed() as work:
         ops.argmax_scores(normal(1, 1, 1, 3), normal(1, 1, 5, 3))
     assert (work.score_flops, work.flops, work.tiles) == (2 * tile * 3, 2 * tile * 3, 1)
@@ -327,34 +326,17 @@ def test_every_instruction_set_is_counted() -> None:
     assert work.tiles == len(ops.isas())
 
 
-def test_geometry_matches_the_kernels(isa: str) -> None:
-    geometry = ops.geometry()
-    assert geometry.isa == isa
-    assert geometry.tile_keys % geometry.lanes == geometry.page_tokens % geometry.lanes == 0
-    assert geometry.part_tokens % geometry.page_tokens == geometry.page_tokens % geometry.group_tokens == 0
-    for features in (1, 511, 512, 513, 8191, 8192, 8193, 2**20, 2**62):
-        assert geometry.chunk_tokens(features) == ops.chunk_tokens(features)
-    chunks = [tokens for _, tokens in geometry.chunks]
-    assert chunks == sorted(chunks)
-
-
-def test_pages_are_those_of_a_cache() -> None:
-    from qkv.cache.pages import PAGE
-
-    assert ops.geometry().page_tokens == PAGE
-
-
 @pytest.mark.slow
-def test_counting_and_geometry_need_the_native_library() -> None:
+def test_counting_and_chunks_need_the_native_library() -> None:
     code = """
 from qkv import ops
 from qkv.errors import BackendRefused
 from qkv.backends import linear
-for function in (ops.geometry, lambda: ops.count_executed().__enter__(), lambda: ops.chunk_tokens(5)):
+for function in (lambda: ops.count_executed().__enter__(), lambda: ops.chunk_tokens(5)):
     try:
         function()
     except BackendRefused as error:
         print("needs the native library" in str(error), "QKV_NATIVE" in str(error.reasons))
 print(linear.chunk_tokens(9) == linear.MAX_CHUNK_TOKENS)
 """
-    assert in_a_process(code, QKV_NATIVE="0").split() == ["True"] * 7
+    assert in_a_process(code, QKV_NATIVE="0").split() == ["True"] * 5

@@ -1,6 +1,6 @@
 """The native library and the torch operators built on it: the only package that imports the extension.
 
-`available`, `reasons`, `isa`, `isas` and `geometry` need no torch. Functions that compute (`all_finite`,
+`available`, `reasons`, `isa` and `isas` need no torch. Functions that compute (`all_finite`,
 `argmax_scores`, `softmax_attention`) take tensors and are loaded on first use. `count_executed` counts the work of the
 kernels.
 """
@@ -14,7 +14,6 @@ from .loader import (
     calls,
     chunk_tokens,
     count_executed,
-    geometry,
     isa,
     isas,
     reasons,
@@ -35,7 +34,6 @@ __all__ = [
     "calls",
     "chunk_tokens",
     "count_executed",
-    "geometry",
     "isa",
     "isas",
     "reasons",

@@ -18,7 +18,7 @@ from importlib import import_module
 from types import ModuleType
 
 from ..errors import BackendRefused, OptionError, complaint
-from .executed import Executed, Geometry
+from .executed import Executed
 
 
 @dataclass(frozen=True)
@@ -221,20 +221,8 @@ def _switch_counting(native: ModuleType, blocks: int) -> dict[str, int]:
     return counts
 
 
-def geometry() -> Geometry:
-    """The tile, page and chunk sizes of the kernels.
-
-    Raises:
-        BackendRefused: The native library cannot be used.
-
-    >>> geometry().page_tokens
-    64
-    """
-    return Geometry(**require_native("qkv.ops.geometry").geometry())
-
-
 def chunk_tokens(features: int) -> int:
-    """Tokens in a chunk of the native linear kernel; the same as `geometry().chunk_tokens(features)`, faster."""
+    """Tokens in a chunk of the native linear kernel."""
     return require_native("qkv.ops.chunk_tokens").chunk_tokens(features)
 
 
