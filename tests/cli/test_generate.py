@@ -97,7 +97,9 @@ def test_habits_of_a_checkpoint_are_not_taken_over(checkpoint, tmp_path):
     assert json.loads(done.stdout)["text"] == plain["text"]
 
 
-@pytest.mark.parametrize(("number", "said"), [(float("nan"), "not finite is model.layers.0.mlp.up_proj"), (3e38, "NaN")])
+@pytest.mark.parametrize(
+    ("number", "said"), [(float("nan"), "not finite is model.layers.0.mlp.up_proj"), (3e38, "NaN")]
+)
 def test_weights_that_are_no_numbers_or_lead_to_none(checkpoint, tmp_path, number, said):
     folder = shutil.copytree(checkpoint, tmp_path / "bad")
     weights = load_file(folder / "model.safetensors")
