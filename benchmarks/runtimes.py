@@ -1,4 +1,4 @@
-"""Whole models of files on `qkv.runtime`, next to llama.cpp and transformers with sdpa.
+"""Whole models of files on `qkv.runtime`, compared with llama.cpp and transformers with sdpa.
 
 A step after some tokens, a prompt, a batch, and the time from load to first logits: the same file, the same tokens,
 interleaved. Peers that are not installed are absent. Bars may be met with float32 or with int8 activations.
