@@ -424,7 +424,7 @@ void round_row(const float* x, int64_t columns, int64_t slots, int flip, int8_t*
             int32_t digit = whole;
             if (fine != nullptr) {
                 digit = (whole + (1 << (kFineBits - 1))) >> kFineBits;
-                fine[32 * b + i] = static_cast<int8_t>(whole - (digit << kFineBits));
+                fine[32 * b + i] = static_cast<int8_t>(whole - (digit * (1 << kFineBits)));
             }
             digits[32 * b + i] = static_cast<int8_t>(digit ^ flip);
         }
