@@ -170,7 +170,7 @@ def _find_plan(query: Any, key: Any, value: Any, cache: KVCache, similarity: Any
 
 
 def _run_plan(plan: Plan, query: Tensor, key: Tensor, value: Tensor, cache: KVCache) -> Tensor | None:
-    """Run the planned call. Return None, with lengths unchanged, if tensors do not match or a result is not finite."""
+    """Run the planned call. Return None, without any effect, if the tensors do not match the plan."""
     step, n = plan.step, plan.n
     end = cache._lengths.item(0) + n
     if end > cache._writable_end:
@@ -251,8 +251,6 @@ def _run(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None = 
             RUNS["decode.native"] += 1
             options = kernel_options(step)
             attend_native(step, cache, out, options)
-            if isinstance(step.similarity, Softmax) and not ops.all_finite(out):
-                _replace_nonfinite_rows(step, cache, out)
             sink_varies = isinstance(step.similarity, Softmax) and isinstance(step.similarity.sink, Tensor)
             if not sink_varies and step.mask is None and step.bias is None and step.counts is None:
                 cache._plan = _make_plan(step, cache, similarity, options)
@@ -534,14 +532,6 @@ def attend_gathered(step: DecodeInputs, cache: KVCache, out: Tensor) -> None:
                 backend = _gathered_backend(math.prod(query.shape[:3]) * (stop - start))
                 call = read_inputs(query, key, value, step.similarity, mask, bias, 0.0, backend, False, False)
                 out[rows, :, j0:j1] = choose(call).run(call).out
-
-
-def _replace_nonfinite_rows(step: DecodeInputs, cache: KVCache, out: Tensor) -> None:
-    """Take rows with non-finite numbers from the torch path: the kernel sums weighted values before it divides, and
-    may overflow where the equation does not."""
-    exact = torch.empty_like(out)
-    attend_gathered(step, cache, exact)
-    out.copy_(torch.where(out.isfinite().all(-1, keepdim=True), out, exact))
 
 
 def _equal_row_groups(step: DecodeInputs, first: np.ndarray) -> Iterator[tuple[slice, int, int]]:
