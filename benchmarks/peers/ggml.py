@@ -30,19 +30,19 @@ class _Parameters(c.Structure):
 
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ggml_version": (c.c_char_p, []),
-    "ggml_memoryoverhead": (c.c_size_t, []),
+    "ggml_tensor_overhead": (c.c_size_t, []),
     "ggml_graph_overhead_custom": (c.c_size_t, [c.c_size_t, c.c_bool]),
     "ggml_row_size": (c.c_size_t, [c.c_int, c.c_int64]),
     "ggml_init": (c.c_void_p, [_Parameters]),
     "ggml_free": (None, [c.c_void_p]),
-    "ggml_new_memory4d": (c.c_void_p, [c.c_void_p, c.c_int, *[c.c_int64] * 4]),
+    "ggml_new_tensor_4d": (c.c_void_p, [c.c_void_p, c.c_int, *[c.c_int64] * 4]),
     "ggml_flash_attn_ext": (c.c_void_p, [*[c.c_void_p] * 5, *[c.c_float] * 3]),
     "ggml_new_graph_custom": (c.c_void_p, [c.c_void_p, c.c_size_t, c.c_bool]),
     "ggml_build_forward_expand": (None, [c.c_void_p, c.c_void_p]),
     "ggml_quantize_chunk": (c.c_size_t, [c.c_int, c.c_void_p, c.c_void_p, *[c.c_int64] * 3, c.c_void_p]),
     "ggml_backend_cpu_buffer_from_ptr": (c.c_void_p, [c.c_void_p, c.c_size_t]),
     "ggml_backend_buffer_free": (None, [c.c_void_p]),
-    "ggml_backend_memoryalloc": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "ggml_backend_tensor_alloc": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "ggml_backend_graph_compute": (c.c_int, [c.c_void_p, c.c_void_p]),
     "ggml_backend_cpu_init": (c.c_void_p, []),
     "ggml_backend_cpu_set_n_threads": (None, [c.c_void_p, c.c_int]),
@@ -105,19 +105,19 @@ class _Graph:
             key, value = _quantised(key), _quantised(value)
         self.out = torch.empty(batch, 1, heads, width)
         self.inputs = (query, key, value)
-        size = 8 * library.ggml_memoryoverhead() + library.ggml_graph_overhead_custom(8, False)
+        size = 8 * library.ggml_tensor_overhead() + library.ggml_graph_overhead_custom(8, False)
         context = library.ggml_init(_Parameters(size, None, True))
 
         def tensor(kind: str, length: int, heads: int) -> Any:
-            return library.ggml_new_memory4d(context, TYPE[kind], width, length, heads, batch)
+            return library.ggml_new_tensor_4d(context, TYPE[kind], width, length, heads, batch)
 
         nodes = [tensor("float32", 1, heads), tensor(storage, total, kv_heads), tensor(storage, total, kv_heads)]
         nodes.append(library.ggml_flash_attn_ext(context, *nodes, None, width**-0.5, 0.0, 0.0))
         buffers = []
         for node, memory in zip(nodes, (*self.inputs, self.out), strict=True):
             buffers.append(library.ggml_backend_cpu_buffer_from_ptr(memory.data_ptr(), memory.nbytes))
-            if library.ggml_backend_memoryalloc(buffers[-1], node, memory.data_ptr()):
-                raise MemoryError("ggml_backend_memoryalloc")
+            if library.ggml_backend_tensor_alloc(buffers[-1], node, memory.data_ptr()):
+                raise MemoryError("ggml_backend_tensor_alloc")
         self.graph = library.ggml_new_graph_custom(context, 8, False)
         library.ggml_build_forward_expand(self.graph, nodes[-1])
         self.backend, self.compute = _backend(torch.get_num_threads()), library.ggml_backend_graph_compute
