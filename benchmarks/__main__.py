@@ -16,6 +16,8 @@ FIGURES = (
     "linear",
     "choice",
     "compiled",
+    "packed",
+    "perplexity",
     "models",
     "convert",
     "cost",
@@ -26,11 +28,12 @@ FIGURES = (
     "lab",
     "parallel",
 )
+PARTS = ("runtimes",)  # what another figure measures too: of models
 
 
 def main() -> None:
     if {"-h", "--help"} & set(sys.argv[1:]):
-        print(f"{__doc__}\n\nNames: {', '.join(FIGURES)}")
+        print(f"{__doc__}\n\nNames: {', '.join(FIGURES + PARTS)}")
         return
     given = sys.argv[1:]
     for option in ("--field", "--exercise"):  # the folder of real sheets and chats; questions of the bank
@@ -38,7 +41,7 @@ def main() -> None:
             place = given.index(option)
             del given[place : place + 2]
     names = [name for name in given if name not in ("--quick", "--verbose")] or list(FIGURES)
-    unknown = [name for name in names if name not in FIGURES]
+    unknown = [name for name in names if name not in FIGURES + PARTS]
     if unknown:
         sys.exit(f"benchmarks: no figure {', '.join(unknown)}; choose from {', '.join(FIGURES)}")
     print("  ".join(f"{key} {value}" for key, value in machine().items()))
