@@ -1,4 +1,7 @@
-"""`python -m benchmarks [name ...] [--quick] [--field DIR]`: measure figures, all or by name; JSON in build/bench."""
+"""`python -m benchmarks [name ...] [--quick] [--field DIR] [--model NAME]`: measure figures, all or by name.
+
+JSON goes to build/bench. --model: of `runtimes`, smollm2, qwen or llama alone.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,8 @@ def main() -> None:
         print(f"{__doc__}\n\nNames: {', '.join(FIGURES + PARTS)}")
         return
     given = sys.argv[1:]
-    for option in ("--field", "--exercise"):  # the folder of real sheets and chats; questions of the bank
+    # The folder of real sheets and chats; questions of the bank; a model of runtimes.
+    for option in ("--field", "--exercise", "--model"):
         while option in given:
             place = given.index(option)
             del given[place : place + 2]
