@@ -6,6 +6,7 @@ waits for input and uses no processor time.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -99,15 +100,25 @@ class Worker:
             [sys.executable, "-m", f"{__name__}.worker", name, str(threads)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=os.environ | counts, bufsize=0,
         )  # fmt: skip
-        self._rest = b""
+        self._rest, self._command = b"", ""
 
     def call(self, command: str, timeout: float, **arguments: Any) -> Any:
         """The answer to a command; the process is ended if it takes longer than `timeout` seconds."""
+        self.send(command, **arguments)
+        return self.receive(timeout)
+
+    def send(self, command: str, **arguments: Any) -> None:
+        """Start a command; `receive` waits for its answer."""
         assert self._process.stdin is not None
-        try:
+        self._command = command
+        with contextlib.suppress(BrokenPipeError):  # then there is no answer either
             self._process.stdin.write(json.dumps({"command": command, **arguments}).encode() + b"\n")
+
+    def receive(self, timeout: float) -> Any:
+        command = self._command
+        try:
             answer = json.loads(self._line(timeout))
-        except (BrokenPipeError, EOFError):
+        except EOFError:
             code = self._process.wait()
             raise WorkerFailed(f"{command}: the process ended with {code}{self._last_words()}") from None
         except TimeoutError:

@@ -78,7 +78,8 @@ def main() -> None:
         try:
             answer = {"result": getattr(commands, message.pop("command"))(**message)}
         except Exception as error:  # every failure of a peer is an answer
-            answer = {"error": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
+            said = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+            answer = {"error": f"{type(error).__name__}: {said[-1][-160:]}"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
