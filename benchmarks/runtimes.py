@@ -34,6 +34,7 @@ PROMPT_BAR, BATCH_BAR, ROOF_BAR = 1.3, 1.3, 0.7
 PEERS = tuple(name for name in ENGINES if name not in OURS)
 LLAMA = ("llama.cpp", "llama.cpp+fa")
 STEPS = 5  # in a sample; the first is not timed
+LEAST, LONG = 3, 45.0  # rounds, and seconds after which there are no more of them
 SHORT = 17  # tokens of the short row of a batch
 SLOW = 2.5  # a peer that takes this many times as long as the best one is not timed again
 PROMPTS, AGREE = 12, 0.7  # prompts whose next token is compared, and the part that must be the same
@@ -109,7 +110,7 @@ class Run:
                     self.table.note(f"  {name}: absent: {reason}")
                     continue
                 self.workers[name] = Worker(name, torch.get_num_threads())
-                self.workers[name].send("load", path=str(model.path.absolute()), context=model.context)
+                self.workers[name].send("load", context=model.context, **self._file(name, model))
                 if not self.together:
                     self._loaded(name, model, caches)
             for name in [name for name in self.workers if name not in caches]:
@@ -119,11 +120,14 @@ class Run:
             self.table.note("\n".join(f"  {name}" for name in peers))
             for case in model.cases:
                 self._case(model, case)
-            if (deepest := max(case.lengths[0] for case in model.cases)) >= 4096:
+            if (deepest := max(case.lengths[0] for case in model.cases)) >= 1024:
                 self._cache_formats(deepest)
         finally:
             for name in list(self.workers):
                 self._drop(name)
+
+    def _file(self, name: str, model: Model) -> dict[str, str]:
+        return {"path": str(model.path.absolute())} | ({"cache": CACHE} if name in OURS else {})
 
     def _loaded(self, name: str, model: Model, caches: dict[str, str]) -> None:
         """Wait until a worker has loaded the model."""
@@ -200,8 +204,9 @@ class Run:
         peers = sorted((name for name in result if name in PEERS), key=lambda name: min(result[name]))
         for name in peers:
             self.slow.setdefault(name, {})[case.kind] = min(result[name]) / min(result[peers[0]])
+        peers = [name for name in peers if len(result[name]) == len(roofs)]  # the others were too slow, or failed
         sound = [name for name in peers if name not in self.doubtful]
-        rivals = sound[:1]
+        rivals: list[str | None] = [*sound[:1]] or [None]
         if case.kind == "prompt" and sound and sound[0] not in LLAMA:
             rivals += [name for name in sound if name in LLAMA][:1]
         for name in rivals + [name for name in peers[:1] if name in self.doubtful]:
@@ -216,14 +221,18 @@ class Run:
                 try:
                     self.workers[name].call("fill", self.patience, rows=rows)
                 except WorkerFailed as error:
+                    if name in OURS:
+                        raise
                     self.table.note(f"  {name}, {case.title}: absent: {error}")
                     names.remove(name)
                     if "longer than" in str(error) or "ended with" in str(error):
                         self._drop(name)
         times: dict[str, list[float]] = {name: [] for name in names}
         roofs: list[float] = []
-        active = list(names)
+        active, began = list(names), time.monotonic()
         for round_ in range(self.rounds):
+            if round_ >= LEAST and time.monotonic() - began > LONG:
+                break
             progress(f"{model.name}, {case.title}: round {round_ + 1} of {self.rounds}")
             shift = round_ % len(active)
             for name in active[shift:] + active[:shift]:
@@ -236,25 +245,27 @@ class Run:
             sound = [name for name in peers if name not in self.doubtful]
             groups = [peers, sound, [name for name in sound if name in LLAMA]]  # rows show the fastest of each
             kept = {min(group, key=lambda name: min(times[name])) for group in groups if group}
-            fastest = min(min(times[name]) for name in kept)
+            fastest = min((min(times[name]) for name in kept), default=0.0)
             active = [name for name in active if name in OURS or name in kept or min(times[name]) < SLOW * fastest]
         return {name: samples for name, samples in times.items() if samples}, roofs
 
     def _sample(self, model: Model, case: Case, name: str, rows: list[list[int]]) -> float | None:
         if case.kind == "first":
-            return self._ask(name, "first", path=str(model.path.absolute()), tokens=rows[0])
+            return self._ask(name, "first", tokens=rows[0], **self._file(name, model))
         if case.kind == "prompt":
             return self._ask(name, "prompt", tokens=rows[0])
         samples = self._ask(name, "steps", count=STEPS)
         return None if samples is None else statistics.median(samples[1:])
 
-    def _row(self, model: Model, case: Case, result: dict[str, list[float]], peer: str, roofs: list[float]) -> None:
+    def _row(
+        self, model: Model, case: Case, result: dict[str, list[float]], peer: str | None, roofs: list[float]
+    ) -> None:
         shared = Timings({name: samples for name, samples in result.items() if len(samples) == len(roofs)})
         ours = [name for name in OURS if name in shared.times]
-        ratios = {name: shared.ratio(peer, name) for name in ours}
+        ratios = {} if peer is None else {name: shared.ratio(peer, name) for name in ours}
         bar = 1.0 if case.kind == "prompt" and peer not in LLAMA else case.bar
-        bar = None if peer in self.doubtful else bar
-        ratio, fastest = max(ratios.values()), min(ours, key=shared.median)
+        bar = None if peer is None or peer in self.doubtful else bar
+        ratio, fastest = max(ratios.values(), default=0.0), min(ours, key=shared.median)
         share = None
         if case.is_single_step:
             size = self.weights + cache_bytes(model.path, case.lengths[0])
@@ -262,9 +273,9 @@ class Run:
         cells = [
             case.title,
             *(shown(shared, name) for name in OURS),
-            shown(shared, peer),
-            peer + "*" * (peer in self.doubtful),
-            f"{ratio:.2f}",
+            "-" if peer is None else shown(shared, peer),
+            "absent" if peer is None else peer + "*" * (peer in self.doubtful),
+            "-" if peer is None else f"{ratio:.2f}",
             "-" if bar is None else f"{bar} {'yes' if ratio >= bar else 'NO'}",
             "-" if share is None else f"{share:.0%} {'yes' if share >= ROOF_BAR else 'NO'}",
         ]
@@ -394,7 +405,7 @@ def all_models(place: Path, quick: bool) -> dict[str, Callable[[], Model]]:
     def coder() -> Model:
         path = qwen()
         if path is None:
-            raise FileNotFoundError(f"{QWEN}: absent, set QKV_QWEN")
+            raise FileNotFoundError(f"absent: set QKV_QWEN to {QWEN}")
         cases = (step(16), prompt(64), FIRST) if quick else (step(16), step(1024), prompt(1024), FIRST)
         reason = "6 GB in float32, and slower than bfloat16"
         return Model("Qwen2.5-Coder-1.5B Q4_K_M", path, cases, text_tokens(path, 1024), {"sdpa": reason})
@@ -417,8 +428,8 @@ def table(quick: bool, only: str | None = None) -> None:
                 continue
             try:
                 Run(live, roofs, quick).model(make())
-            except FileNotFoundError as error:
-                live.note(str(error))
+            except (FileNotFoundError, WorkerFailed) as error:
+                live.note(f"{name}: {error}")
     seen = [rate for row in live.data for rate in row["read_roof"]]
     size = f"{roofs.way}, {roofs.size / MEBI:.0f} MiB"
     live.note(f"read roof {min(seen) / 1e9:.1f} to {max(seen) / 1e9:.1f} GB/s ({size}), bar {ROOF_BAR:.0%}")

@@ -34,14 +34,14 @@ class LlamaCpp(Engine):
         self.context: Any = None
         self.lengths: list[int] = []
 
-    def _open(self, rows: int) -> None:
-        """A context with this many sequences, of the same memory each."""
+    def _open(self, rows: int, size: int) -> None:
+        """A context with this many sequences, for `size` tokens each."""
         if self.context is not None and len(self.lengths) == rows:
             return
         if self.context is not None:
             llama.llama_free(self.context)
         parameters = llama.llama_context_default_params()
-        parameters.n_ctx, parameters.n_seq_max, parameters.n_batch = self.context_size * rows, rows, _BATCH
+        parameters.n_ctx, parameters.n_seq_max, parameters.n_batch = size * rows, rows, _BATCH
         parameters.n_threads = parameters.n_threads_batch = self.threads
         enabled, disabled = llama.LLAMA_FLASH_ATTN_TYPE_ENABLED, llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
         parameters.flash_attn_type = enabled if self.flash else disabled
@@ -79,7 +79,7 @@ class LlamaCpp(Engine):
         return llama.llama_get_logits_ith(self.context, at)
 
     def fill(self, rows: Rows) -> None:
-        self._open(len(rows))
+        self._open(len(rows), self.context_size if len(rows) == 1 else max(map(len, rows)) + 64)
         if any(len(row) < n for row, n in zip(rows, self.lengths, strict=True)):
             self._crop([0] * len(rows))
         self._append([row[n:] for row, n in zip(rows, self.lengths, strict=True)])
@@ -97,7 +97,7 @@ class LlamaCpp(Engine):
 
     def prompt(self, tokens: Sequence[int]) -> float:
         before = time.perf_counter()
-        self._open(1)
+        self._open(1, self.context_size)
         self._crop([0])
         self._append([tokens])
         return time.perf_counter() - before
