@@ -321,11 +321,13 @@ def text_tokens(path: Path, count: int) -> list[int]:
     return tokenizer.encode(plain, bare=True)[:count]
 
 
-def random_llama(path: Path) -> Path:
-    """A Llama of 182 million random numbers in bfloat16. Its tokenizer has bytes only: a letter is a token."""
+def random_llama(
+    path: Path, layers: int = 12, width: int = 1024, hidden: int = 2816, heads: int = 16, kv_heads: int = 2,
+    vocabulary: int = 32000,
+) -> Path:  # fmt: skip
+    """A Llama of random numbers in bfloat16, 198 million of them. Its tokenizer has bytes only: a letter is a token."""
     import gguf
 
-    layers, width, hidden, heads, kv_heads, vocabulary = 12, 1024, 2816, 16, 2, 32000
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(20000)
     writer.add_embedding_length(width)

@@ -108,6 +108,7 @@ class LlamaCpp(Engine):
         while len(found) < count:
             self._append([[found[-1]]])
             found.append(int(self._logits().argmax()))
+        self._crop([0])
         return found
 
     def _logits(self) -> np.ndarray:
@@ -115,7 +116,9 @@ class LlamaCpp(Engine):
 
     def logits(self, tokens: Sequence[int]) -> list[float]:
         self.prompt(tokens)
-        return self._logits().tolist()
+        found = self._logits().tolist()
+        self._crop([0])
+        return found
 
     def __del__(self) -> None:
         if getattr(self, "context", None):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 import qkv
+from qkv.runtime.program import Rotary
 
 from . import Engine, Rows
 
@@ -37,7 +38,9 @@ class Native(Engine):
         return self.cache.lengths.tolist()
 
     def _append(self, rows: Rows) -> torch.Tensor:
-        tokens = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True).long()
+        tokens = torch.nn.utils.rnn.pad_sequence(
+            [torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True
+        )
         lengths = torch.tensor([len(row) for row in rows])
         logits = torch.empty(0)
         for start in range(0, tokens.shape[1], _CHUNK):
@@ -103,6 +106,8 @@ class Native(Engine):
             elif isinstance(part, tuple):
                 for each in part:
                     visit(each)
+            elif isinstance(part, Rotary):
+                return
             elif hasattr(part, "__dataclass_fields__"):
                 for name in part.__dataclass_fields__:
                     visit(getattr(part, name))
