@@ -6,6 +6,7 @@ import json
 import platform
 import statistics
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -96,7 +97,9 @@ class LiveTable:
         write_json(self.name, self.title, self.data)
 
     def note(self, text: str) -> None:
-        print(text, flush=True)
+        """A line between rows, wrapped to 80 columns."""
+        indent = " " * (len(text) - len(text.lstrip()))
+        print(textwrap.fill(text.lstrip(), 80, initial_indent=indent, subsequent_indent=f"{indent}  "), flush=True)
 
     def _print(self, cells: list[str]) -> None:
         shown = [

@@ -95,6 +95,7 @@ class Run:
     def __init__(self, table: LiveTable, roofs: Roofs, quick: bool) -> None:
         self.table, self.roofs = table, roofs
         self.rounds, self.patience = (3, 60) if quick else (7, 300)  # seconds that a command may take
+        self.comparing = 2.0 if quick else 20.0  # seconds in which the outputs of an engine are compared
         self.together = quick  # whether all load at the same time, which takes more memory
         self.workers: dict[str, Worker] = {}
         self.weights: int = 0
@@ -117,7 +118,7 @@ class Run:
                 self._loaded(name, model, caches)
             self._compare(model)
             peers = [f"{name} {version(name)} ({kind})" for name, kind in caches.items() if name not in OURS]
-            self.table.note("\n".join(f"  {name}" for name in peers))
+            self.table.note(f"  {', '.join(peers)}")
             for case in model.cases:
                 self._case(model, case)
             if (deepest := max(case.lengths[0] for case in model.cases)) >= 1024:
@@ -159,24 +160,28 @@ class Run:
 
     def _compare(self, model: Model) -> None:
         """Print how many of some prompts each engine continues with the same token as with float32 activations."""
-        count = min(PROMPTS, len(model.tokens) // SHORT)
-        prompts = [list(model.tokens[SHORT * n : SHORT * (n + 1)]) for n in range(count)]
+        prompts = [list(model.tokens[SHORT * n : SHORT * (n + 1)]) for n in range(PROMPTS)]
         found: dict[str, list[int]] = {}
         for name in list(self.workers):
             progress(f"{model.name}: {name} is compared")
-            answers = []
+            began, found[name] = time.monotonic(), []
             for tokens in prompts:
-                answers.append(self._ask(name, "greedy", tokens=tokens, count=1) if name in self.workers else None)
-            if name in self.workers:
-                found[name] = [answer[0] if answer else -1 for answer in answers]
-        exact = found[OURS[0]]
-        same = {name: sum(a == b for a, b in zip(tokens, exact, strict=True)) for name, tokens in found.items()}
-        self.doubtful = {name for name in same if same[name] < AGREE * count}
-        shown = [f"{name}{'*' * (name in self.doubtful)} {number}" for name, number in same.items() if name != OURS[0]]
-        self.table.note(f"  same next token as qkv f32 after {count} prompts: {', '.join(shown[:3])},")
-        self.table.note(f"    {', '.join(shown[3:])}")
+                if time.monotonic() - began > self.comparing and name != OURS[0]:
+                    break
+                if (answer := self._ask(name, "greedy", tokens=tokens, count=1)) is None:
+                    break
+                found[name] += answer[:1] or [-1]  # mistral.rs may answer with no text
+        exact = found.pop(OURS[0])
+        same = {
+            name: (sum(a == b for a, b in zip(tokens, exact, strict=False)), len(tokens))
+            for name, tokens in found.items()
+            if name in self.workers
+        }
+        self.doubtful = {name for name, (equal, count) in same.items() if equal < AGREE * count}
+        shown = [f"{name}{'*' * (name in self.doubtful)} {equal}/{count}" for name, (equal, count) in same.items()]
+        self.table.note(f"  same next token as qkv f32 after prompts: {', '.join(shown)}")
         if self.doubtful:
-            self.table.note("    * its output is not that of the model: compared in rows without a bar")
+            self.table.note("  * its output is not that of the model: compared in rows without a bar")
         logits = {name: self._ask(name, "logits", tokens=prompts[0]) for name in LLAMA if name in self.workers}
         exact_logits = torch.tensor(self._ask(OURS[0], "logits", tokens=prompts[0]))
         for name, numbers in logits.items():
