@@ -5,15 +5,14 @@ from __future__ import annotations
 from html import escape
 from itertools import product
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from qkv.errors import OptionError, QkvError, complaint
+from qkv.masks.base import Mask
 from qkv.masks.count import BLOCK_CELLS, check_cell_count, signed_conjunctions
-from qkv.masks.grid import Extent, NumpyGrid, as_size
-
-if TYPE_CHECKING:
-    from qkv.masks.base import Mask
-    from qkv.masks.grid import Range
+from qkv.masks.grid import Extent, NumpyGrid, Range, as_size
 
 ATTENDS, MASKED, PARTLY = "■", "·", "▒"
 MAX_SIGNS = 32  # in a row and in a column
@@ -90,32 +89,19 @@ def html(mask: Mask) -> str:
     )
 
 
-def extent_of(mask: Mask, len_q: Any = None, len_k: Any = None, batch: int = 1, heads: int = 1) -> Extent:
-    """Sizes for a mask without a call: those given, the mask's own, or an example."""
-    own_batch, own_heads, own_q, own_k = mask._own_sizes()
-    len_q, len_k = own_q if len_q is None else len_q, own_k if len_k is None else len_k
-    if len_k is None:
-        len_k = len_q if len_q is not None else mask._example_length() or EXAMPLE_LENGTH
-    len_q = len_k if len_q is None else len_q
-    return Extent.checked(
-        batch if own_batch is None else own_batch, heads if own_heads is None else own_heads, len_q, len_k
-    )
-
-
 def _sizes(mask: Mask, len_q: Any, len_k: Any, batch: Any, head: Any) -> tuple[Extent, str]:
     """The sizes of a picture, and a note on which of them are the mask's."""
-    own_batch, own_heads, *own_lengths = mask._own_sizes()
-    extent, where = extent_of(mask, len_q, len_k, as_size("batch", batch) + 1, as_size("head", head) + 1), []
-    for name, index, length, own in (
-        ("batch", batch, extent.batch, own_batch),
-        ("head", head, extent.heads, own_heads),
-    ):
+    own, where = mask._own_sizes(), []
+    places = {"batch": as_size("batch", batch), "head": as_size("head", head)}
+    sizes = [index + 1 if size is None else size for index, size in zip(places.values(), own, strict=False)]
+    extent = mask.extent_of(sizes[0], sizes[1], len_q, len_k, EXAMPLE_LENGTH)
+    for (name, index), length, size in zip(places.items(), sizes, own, strict=False):
         if index >= length:
             raise OptionError(complaint(name, index, f"below {length}, the mask's own size"))
-        if own is not None and length > 1:
+        if size is not None and length > 1:
             where.append(f"{'batch row' if name == 'batch' else name} {index} of {length}")
     note = f" in {', '.join(where)}" if where else ""
-    if (len_q, len_k, *own_lengths) == (None,) * 4:
+    if (len_q, len_k, *own[2:]) == (None,) * 4:
         note += f"; an example of {extent.len_q} × {extent.len_k}, as the mask fits any size"
     return extent, note
 
@@ -139,8 +125,6 @@ def _picture(mask: Mask, extent: Extent, batch: int, head: int, note: str, signs
 
 
 def _count_blocks(mask: Mask, extent: Extent, batch: int, head: int, rows: Any, keys: Any) -> list[list[int]]:
-    import numpy as np
-
     check_cell_count(mask, extent.cells, MAX_CELLS, "draw")
     if not rows or not keys:
         return [[] for _ in rows]
