@@ -30,17 +30,9 @@ _LAYER_CALLS: Counter[tuple[str, int | None]] = Counter()
 
 # Arguments that models pass to their layers and that do not change attention, apart from the mask.
 _KNOWN = frozenset(TransformersKwargs.__annotations__) | {
-    "cache_position",
-    "deterministic",
-    "labels",
-    "logits_to_keep",
-    "output_router_logits",
-    "position_embeddings",
-    "past_key_values",
-    "return_dict",
-    "token_type_ids",
-    "use_cache",
-}
+    "cache_position", "deterministic", "labels", "logits_to_keep", "output_router_logits", "position_embeddings",
+    "past_key_values", "return_dict", "token_type_ids", "use_cache",
+}  # fmt: skip
 
 
 def layer_calls() -> Counter[str]:
@@ -86,8 +78,10 @@ def attention_forward(
     for name, given in others.items():
         if name not in _KNOWN and given is not None:
             raise layer_refused(module, f"it passes {name}=, which qkv does not support")
-    if others.get("cu_seq_lens_q") is not None:
-        _check_packing(module, others["cu_seq_lens_q"], attention_mask)
+    edges, separated = others.get("cu_seq_lens_q"), isinstance(attention_mask, LazyMask) and attention_mask.rules.others
+    if edges is not None and edges.numel() > 2 and not separated:
+        reason = "cu_seq_lens_q= packs several documents, but position_ids= do not define where each begins"
+        raise layer_refused(module, reason)
     return_weights = bool(output_attentions) or _recording_weights()
     similarity = _softmax(scaling, softcap) if s_aux is None else Softmax(scaling, softcap, s_aux)
     bias = None if position_bias is None else position_bias.to(query.dtype)
@@ -139,13 +133,6 @@ def _read_mask(
         windows = [] if window is None else [Window(left=window - 1, offset=0)]
         return join_masks(Causal(offset=0), *windows), None
     return read_mask_tensor(query, given, key.shape[2])
-
-
-def _check_packing(module: nn.Module, edges: Tensor, given: Any) -> None:
-    """Refuse several documents in one row without a mask that separates them."""
-    if edges.numel() > 2 and not (isinstance(given, LazyMask) and given.rules.others):
-        reason = "cu_seq_lens_q= packs several documents, but position_ids= do not define where each begins"
-        raise layer_refused(module, reason)
 
 
 NAME = "qkv"
@@ -304,9 +291,8 @@ def capture(
 def _capturing_forward(
     module: nn.Module, query: Tensor, key: Any, value: Any, attention_mask: Any = None, **options: Any
 ) -> tuple[Tensor, Tensor | None]:
-    out, weights = attention_forward(
-        module, query, key, value, attention_mask, **{**options, "output_attentions": True}
-    )
+    options["output_attentions"] = True
+    out, weights = attention_forward(module, query, key, value, attention_mask, **options)
     on_layer, scale = _ON_LAYER.get(), options.get("scaling")
     if on_layer is not None and weights is not None:
         scale = query.shape[-1] ** -0.5 if scale is None else float(scale)

@@ -366,14 +366,10 @@ def _call_masks(layer: PagedLayer, call: LayerCall, total: int) -> CallMasks:
         return CallMasks([] if mask is None else [mask], bias, causal, True, True)
     rules = call.given.rules
     if cache.window is not None and not any(left < cache.window for left, _ in rules.windows):
-        raise layer_refused(
-            call.module, f"its cache has a window of {cache.window} tokens, and its mask needs earlier ones"
-        )
-    windows = [
-        Window(left, right)
-        for left, right in rules.windows
-        if rules.others or left + 1 != cache.window or right not in (None, 0)
-    ]
+        reason = f"its cache has a window of {cache.window} tokens, and its mask needs earlier ones"
+        raise layer_refused(call.module, reason)
+    own = [(cache.window - 1, None), (cache.window - 1, 0)] if cache.window and not rules.others else []
+    windows = [Window(*window) for window in rules.windows if window not in own]
     columns = bool(rules.others) or call.bias is not None
     return CallMasks([*windows, *rules.others], call.bias, rules.causal, bool(rules.windows), columns)
 
