@@ -20,7 +20,7 @@ from transformers.utils.generic import TransformersKwargs
 
 from ..errors import BackendRefused, complaint
 from ..functional import attention
-from ..masks import Causal, Mask, Window
+from ..masks import Causal, Window
 from ..masks.joined import join_masks
 from ..similarity import Softmax
 from .layers import LayerCall, PagedStates, layer_name, layer_refused, match_dtype
@@ -94,7 +94,15 @@ def attention_forward(
         out, weights = key.layer.attend(call)
     else:
         key, value = match_dtype(query, key, value)
-        mask, added = _read_mask(module, query, key, attention_mask, is_causal, sliding_window)
+        mask = added = None
+        if isinstance(attention_mask, LazyMask):
+            mask = attention_mask.mask()
+        elif attention_mask is not None:
+            mask, added = read_mask_tensor(query, attention_mask, key.shape[2])
+        elif query.shape[2] > 1 and (getattr(module, "is_causal", True) if is_causal is None else is_causal):
+            # Without a mask, keys after the queries are unused slots of a static cache.
+            window = None if sliding_window is None else Window(left=sliding_window - 1, offset=0)
+            mask = join_masks(Causal(offset=0), window)
         bias = added if bias is None else bias if added is None else bias + added
         if bias is not None and bias.shape[-1] > key.shape[2]:
             bias = bias[..., : key.shape[2]]
@@ -117,22 +125,6 @@ def _recording_weights() -> bool:
 def _softmax(scale: float | None, softcap: float | None) -> Softmax:
     """Cached, so that the plan of an earlier step, which compares by identity, is found."""
     return Softmax(scale, softcap)
-
-
-def _read_mask(
-    module: nn.Module, query: Tensor, key: Tensor, given: Any, is_causal: bool | None, window: int | None
-) -> tuple[Mask | None, Tensor | None]:
-    """The mask and the bias for these tensors."""
-    if isinstance(given, LazyMask):
-        return given.mask(), None
-    if given is None:
-        causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-        if not causal or query.shape[2] == 1:
-            return None, None
-        # Without a mask, keys after the queries are unused slots of a static cache.
-        windows = [] if window is None else [Window(left=window - 1, offset=0)]
-        return join_masks(Causal(offset=0), *windows), None
-    return read_mask_tensor(query, given, key.shape[2])
 
 
 NAME = "qkv"

@@ -308,22 +308,22 @@ class CallMasks(NamedTuple):
 
 def run_call(layer: PagedLayer, call: LayerCall) -> tuple[Tensor, Tensor | None]:
     """Append and attend, with padding among the new tokens, masks or weights."""
-    cache = layer.tokens
     n = call.key.shape[2]
     total = layer.length + n
-    real = _real_positions(layer, call, total)
-    call_masks = _call_masks(layer, call, total)
+    real, call_masks = _real_positions(layer, call, total), _call_masks(layer, call, total)
     if n > 1 and not call_masks.causal:
         if layer.length:
             raise layer_refused(call.module, "its new tokens attend to later tokens, which requires an empty cache")
         mask = join_masks(*call_masks.masks, None if real is None else Padding(keep=real))
-        out = attention(
-            call.query, call.key, call.value, similarity=call.similarity, mask=mask, bias=call_masks.bias
-        )  # fmt: skip
-        cache.append(call.key, call.value)
+        options = {"similarity": call.similarity, "mask": mask, "bias": call_masks.bias}
+        out = attention(call.query, call.key, call.value, **options)
+        layer.tokens.append(call.key, call.value)
         layer.record_append(total, real, None, real is not None)
     else:
-        stored = None if real is None or call_masks.columns else _tokens_to_store(real, n, call_masks.distances)
+        stored = None
+        if real is not None and not call_masks.columns:
+            new = (real.cumsum(1) > 0 if call_masks.distances else real)[:, total - n :]
+            stored = None if bool(new.all()) else new
         out, stores_padding = _decode_call(layer, call, call_masks, real, stored, total)
         layer.record_append(total, real, stored, stores_padding)
     return out, _compute_weights(layer, call, call_masks, real, total) if call.return_weights else None
@@ -333,7 +333,7 @@ def _real_positions(layer: PagedLayer, call: LayerCall, total: int) -> Tensor | 
     """Which positions are real. For past positions the mask must be the same as before."""
     given, before = call.given, layer._real
     keep = given.keep if isinstance(given, LazyMask) else None
-    if isinstance(given, Tensor) and not isinstance(given, LazyMask) and given.dim() == 2:
+    if keep is None and isinstance(given, Tensor) and given.dim() == 2:
         keep = given.bool()
     if keep is None:
         if before is None:
@@ -374,23 +374,15 @@ def _call_masks(layer: PagedLayer, call: LayerCall, total: int) -> CallMasks:
     return CallMasks([*windows, *rules.others], call.bias, rules.causal, bool(rules.windows), columns)
 
 
-def _tokens_to_store(real: Tensor, n: int, distances: bool) -> Tensor | None:
-    """(batch, n): which new tokens are stored; None: all."""
-    keep = (real.cumsum(1) > 0) if distances else real
-    new = keep[:, keep.shape[1] - n :]
-    return None if bool(new.all()) else new
-
-
 def _decode_call(
     layer: PagedLayer, call: LayerCall, call_masks: CallMasks, real: Tensor | None, stored: Tensor | None, total: int
 ) -> tuple[Tensor, bool]:
     """The output, and whether the cache then has padding tokens."""
-    cache = layer.tokens
-    new = torch.ones(cache.batch, total - layer.length, dtype=torch.bool) if stored is None else stored.cpu()
-    stored_all = torch.cat([layer.stored(layer.length), new], 1)
-    some_missing = not bool(stored_all.all())
+    stored_all = layer.stored(total)
+    if stored is not None:
+        stored_all[:, layer.length :] = stored
     masks, bias = call_masks.masks, call_masks.bias
-    if some_missing and call_masks.columns:
+    if call_masks.columns and not bool(stored_all.all()):
         # Some positions are not stored: select the mask's columns of those that are.
         masks = [Dense(_stored_columns(_mask_cells(call, call_masks, total), stored_all))]
         bias = None if bias is None else _stored_columns(bias, stored_all)
@@ -399,11 +391,11 @@ def _decode_call(
         padding = Padding(keep=_stored_columns(real[:, None, None], stored_all)[:, 0, 0])
     options = {"similarity": call.similarity, "mask": join_masks(*masks, padding), "bias": bias}
     if stored is None:
-        return decode(call.query, call.key, call.value, cache, **options), padding is not None
+        return decode(call.query, call.key, call.value, layer.tokens, **options), padding is not None
     # Move the tokens that are stored to the front, and their outputs back.
     order = torch.argsort(~stored, dim=1, stable=True)
     query, key, value = (_select_tokens(tensor, order) for tensor in (call.query, call.key, call.value))
-    out = decode(query, key, value, cache, **options, lengths=stored.sum(1))
+    out = decode(query, key, value, layer.tokens, **options, lengths=stored.sum(1))
     return _select_tokens(out, order.argsort(1)), padding is not None
 
 

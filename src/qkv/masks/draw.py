@@ -21,28 +21,16 @@ MAX_CELLS = 2**28
 
 
 class Picture(NamedTuple):
-    """True cells by block: `counts[r][c]` of the rectangle that `rows[r]` and `keys[c]` span."""
+    """Signs by block: `signs[r][c]` of the rectangle that `rows[r]` and `keys[c]` span.
 
-    extent: Extent
+    block: The size of a block, empty where each sign is one cell. population: How many cells attend.
+    """
+
     rows: list[Range]
     keys: list[Range]
-    counts: list[list[int]]
-    note: str
-
-    def sign(self, r: int, c: int) -> str:
-        cells, (i0, i1), (j0, j1) = self.counts[r][c], self.rows[r], self.keys[c]
-        return MASKED if cells == 0 else ATTENDS if cells == (i1 - i0) * (j1 - j0) else PARTLY
-
-    @property
-    def block(self) -> str:
-        """The size of a block, empty where each sign is one cell."""
-        tall, wide = (max((stop - start for start, stop in edges), default=1) for edges in (self.rows, self.keys))
-        return f"{tall} × {wide}" if max(tall, wide) > 1 else ""
-
-    @property
-    def population(self) -> str:
-        total = sum(map(sum, self.counts))
-        return f"{total} of {self.extent.len_q * self.extent.len_k} cells attend{self.note}."
+    signs: list[list[str]]
+    block: str
+    population: str
 
 
 def text(mask: Mask, len_q: Any, len_k: Any, batch: int, head: int, width: int) -> str:
@@ -54,9 +42,8 @@ def text(mask: Mask, len_q: Any, len_k: Any, batch: int, head: int, width: int) 
     margin = len("query ") + digits + 1
     picture = _picture(mask, extent, batch, head, note, min(MAX_SIGNS, (width - margin) // 2))
     lines = [*wrap(repr(mask), width), " " * margin + "key", " " * margin + _ticks(picture, width - margin)]
-    for r, (i0, _) in enumerate(picture.rows):
-        signs = " ".join(picture.sign(r, c) for c in range(len(picture.keys)))
-        lines.append(f"{'query' if r == 0 else '':5} {i0:>{digits}} {signs}")
+    for (i0, _), signs in zip(picture.rows, picture.signs, strict=True):
+        lines.append(f"{'' if i0 else 'query':5} {i0:>{digits}} {' '.join(signs)}")
     legend = f"{ATTENDS} True: the query attends to the key   {MASKED} False: it does not"
     if picture.block:
         legend += f"   {PARTLY} some do. Each sign stands for {picture.block} cells (queries × keys)."
@@ -74,7 +61,7 @@ def html(mask: Mask) -> str:
     step, cells = 12, ""
     for sign, opacity in ((MASKED, 0.08), (PARTLY, 0.4), (ATTENDS, 0.85)):
         places = product(range(len(picture.rows)), range(len(picture.keys)))
-        path = "".join(f"M{c * step} {r * step}h11v11h-11z" for r, c in places if picture.sign(r, c) == sign)
+        path = "".join(f"M{c * step} {r * step}h11v11h-11z" for r, c in places if picture.signs[r][c] == sign)
         cells += f'<path fill-opacity="{opacity}" d="{path}"/>' if path else ""
     name, about = escape(repr(mask)), escape(picture.population)
     legend = "Rows are queries, columns are keys; dark cells attend (True), light cells do not (False)"
@@ -121,7 +108,15 @@ def _picture(mask: Mask, extent: Extent, batch: int, head: int, note: str, signs
         counts = [[sum(sign * part.band.count(batch, r, k) for sign, part in signed) for k in keys] for r in rows]
     else:
         counts = _count_blocks(mask, extent, batch, head, rows, keys)
-    return Picture(extent, rows, keys, counts, note)
+    sizes = [[(i1 - i0) * (j1 - j0) for j0, j1 in keys] for i0, i1 in rows]
+    found = [list(map(_sign, *row)) for row in zip(counts, sizes, strict=True)]
+    high, broad = (max((stop - start for start, stop in edges), default=1) for edges in (rows, keys))
+    population = f"{sum(map(sum, counts))} of {extent.len_q * extent.len_k} cells attend{note}."
+    return Picture(rows, keys, found, f"{high} × {broad}" if max(high, broad) > 1 else "", population)
+
+
+def _sign(cells: int, most: int) -> str:
+    return MASKED if cells == 0 else ATTENDS if cells == most else PARTLY
 
 
 def _count_blocks(mask: Mask, extent: Extent, batch: int, head: int, rows: Any, keys: Any) -> list[list[int]]:

@@ -257,7 +257,11 @@ def as_integers(argument: str, values: Any, shape: str, hint: str = "") -> Any:
 
 def _copied(argument: str, values: Any, dtypes: tuple[str, ...], wanted: str, hint: str, copy: bool = True) -> Any:
     if is_tensor(values):
-        _check_layout(argument, values)
+        import torch
+
+        if values.is_nested or values.is_meta or values.layout is not torch.strided:
+            kind = "nested" if values.is_nested else "meta" if values.is_meta else str(values.layout)
+            raise MaskTypeError(complaint(argument, f"a {kind} tensor", "an ordinary (strided) tensor with contents"))
         if (name := _dtype_name(values)) not in dtypes or name in ("uint16", "uint32"):
             hint = hint or "convert with .to(torch.int64)"
             raise MaskTypeError(complaint(argument, describe(values), wanted, hint))
@@ -284,16 +288,6 @@ def _copied_tensor(tensor: Any) -> Any:
         return tensor.clone()
     # What `expand` repeats is copied once.
     return tensor[tuple(slice(0, 1) if step == 0 else slice(None) for step in strides)].clone().expand(tensor.shape)
-
-
-def _check_layout(argument: str, tensor: Any) -> None:
-    import torch
-
-    if tensor.is_nested or tensor.layout is not torch.strided:
-        layout = "nested" if tensor.is_nested else str(tensor.layout)
-        raise MaskTypeError(complaint(argument, f"a {layout} tensor", "an ordinary (strided) tensor"))
-    if tensor.is_meta:
-        raise MaskTypeError(complaint(argument, "a meta tensor", "a tensor with contents"))
 
 
 def _dtype_name(values: Any) -> str:

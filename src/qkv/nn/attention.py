@@ -70,8 +70,8 @@ class Attention(ConfiguredModule):
         if self.heads % self.kv_heads:
             raise OptionError(complaint("kv_heads", kv_heads, f"a number that divides the {heads} heads"))
         if head_width is None and self.width % self.heads:
-            hint = "or set head_width="
-            raise OptionError(complaint("heads", heads, f"a number that divides the width {width}", hint))
+            wanted = f"a number that divides the width {width}"
+            raise OptionError(complaint("heads", heads, wanted, "or set head_width="))
         self.head_width = self.width // self.heads if head_width is None else check_size("head_width", head_width)
         self.context_width = self.width if context_width is None else check_size("context_width", context_width)
         self._similarity = chosen = as_similarity(similarity)

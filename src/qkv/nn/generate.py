@@ -135,23 +135,18 @@ def _read_prompt(decoder: Decoder, prompt: Any, lengths: Any, padding: str) -> _
     if not isinstance(prompt, Tensor):
         raise DtypeError(complaint("prompt", type(prompt).__name__, "a torch.Tensor of integers (batch, n)"))
     if prompt.dim() != 2 or not prompt.numel():
-        raise ShapeError(
-            complaint("prompt", f"shape {tuple(prompt.shape)}", "(batch, n) with at least one token per row")
-        )
+        wanted = "(batch, n) with at least one token per row"
+        raise ShapeError(complaint("prompt", f"shape {tuple(prompt.shape)}", wanted))
     batch, n = prompt.shape
     counts, left = check_lengths(lengths, padding, batch, n)
-    last = torch.full((batch,), n - 1, device=prompt.device)
-    if counts is None:
-        decoder.read_tokens(prompt)
-        return _Prompt(prompt, None, last, n)
-    if not counts.all():
-        row = int(counts.argmin())
-        raise OptionError(complaint(f"lengths[{row}]", 0, "at least 1 real token per row"))
-    real = torch.from_numpy(counts).to(prompt.device)
-    index = torch.arange(n, device=prompt.device)
+    if counts is not None and not counts.all():
+        raise OptionError(complaint(f"lengths[{int(counts.argmin())}]", 0, "at least 1 real token per row"))
+    real = torch.full((batch,), n) if counts is None else torch.from_numpy(counts)
+    real, index = real.to(prompt.device), torch.arange(n, device=prompt.device)
     keep = index >= n - real.unsqueeze(1) if left else index < real.unsqueeze(1)
+    keep = None if counts is None else keep
     decoder.read_tokens(prompt, keep=keep)
-    return _Prompt(prompt, keep, last if left else real - 1, int(counts.max()))
+    return _Prompt(prompt, keep, torch.full_like(real, n - 1) if left else real - 1, int(real.max()))
 
 
 def _check_seed(given: Any) -> int:
@@ -165,9 +160,7 @@ def _check_stop(decoder: Decoder, stop: Any) -> list[int]:
     if isinstance(stop, Tensor):
         stop = stop.flatten().tolist()
     given = list(stop) if isinstance(stop, Iterable) else [stop]
-    stops = [as_integer("stop", token) for token in given]
-    assert decoder.embedding is not None
-    vocabulary = decoder.embedding.num_embeddings
+    stops, vocabulary = [as_integer("stop", token) for token in given], decoder.vocabulary or 0
     for token in stops:
         if not 0 <= token < vocabulary:
             raise OptionError(complaint("stop", token, f"tokens from 0 to {vocabulary - 1}, the vocabulary"))
