@@ -28,7 +28,7 @@ class _Diagonal(Mask):
 
     def _at_offset(self, offset: int) -> Mask:
         """The same mask with this offset."""
-        return type(self)(**{**self._fields(), "offset": offset})
+        return Causal(offset) if isinstance(self, Causal) else Window(self.left, self.right, offset)
 
     def _limits(self) -> tuple[int | None, int | None]:
         """(lower, upper) of the band, once the offset is known."""
@@ -120,7 +120,8 @@ Hint: 0 keeps the query's own position only, None is no limit.
     __slots__ = ("left", "right")
 
     def __init__(self, left: int | None = None, right: int | None = None, offset: int | None = None) -> None:
-        super().__init__(left=_side("left", left), right=_side("right", right), offset=_offset(offset))
+        left, right, offset = _side("left", left), _side("right", right), _offset(offset)
+        self._set_fields(_signature=("Window", left, right, offset), left=left, right=right, offset=offset)
 
     def _needs_offset(self) -> bool:
         return self.offset is None
