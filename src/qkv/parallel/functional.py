@@ -17,7 +17,7 @@ from ..masks import Mask
 from ..similarity import AnySimilarity
 from .consensus import agree_before_backward, agreed_axis
 from .inputs import SEQUENCE, Layout, LocalInputs, ShardedInputs, read_sharded_inputs, unwrap_dtensors
-from .strategy import LOCAL, Candidate, SplitChoice, choose, explain_split
+from .strategy import LOCAL, Candidate, SplitChoice, explain_split, run_split
 
 
 def attention(
@@ -101,7 +101,7 @@ def _run(sharded: ShardedInputs) -> Result:
     if not (extent.len_k and extent.len_q and extent.heads and extent.batch):
         return empty_result(call._replace(extent=call.extent._replace(len_k=extent.len_k)))
     with torch.autocast(call.query.device.type, enabled=False):
-        result = choose(sharded).run(sharded)
+        result = run_split(sharded)
     return agree_before_backward(sharded.axis, result) if sharded.needs_grad else result
 
 

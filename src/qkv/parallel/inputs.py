@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -17,7 +16,6 @@ import torch
 from torch import Tensor
 
 from ..backends import linear
-from ..backends.reference import Result
 from ..errors import DtypeError, OptionError, OptionTypeError, QkvError, ShapeError, complaint
 from ..features import feature_count, feature_maps
 from ..inputs import AttentionInputs, check_bias, check_sink, check_tensors, compute_dtype, read_inputs
@@ -118,20 +116,6 @@ class ShardedInputs(NamedTuple):
     def attends(self, rank: int, of: int) -> bool:
         """Whether a query of a rank may attend to a key of rank `of`."""
         return self.needed_keys(rank, of) != (0, 0)
-
-
-class Strategy(NamedTuple):
-    """A way to split a call over ranks.
-
-    reasons_against: why it cannot run a call; the same on every rank, since it depends only on what the ranks agreed
-    on. run: the result for this rank's queries, in the dtype of the query, in four dimensions; lse and weights if
-    requested.
-    """
-
-    name: str
-    summary: str
-    reasons_against: Callable[[ShardedInputs], tuple[str, ...]]
-    run: Callable[[ShardedInputs], Result]
 
 
 class LocalInputs(NamedTuple):

@@ -29,9 +29,10 @@ from ..backends.reference import NEG_INF, Result
 from ..backends.sdpa import add_sink
 from ..inputs import AttentionInputs, read_inputs
 from ..similarity import Softmax
-from .inputs import Range, ShardedInputs, Strategy, intersection
+from .inputs import Range, ShardedInputs, intersection
 from .transfer import RESULTS, Axis, Message, Pending, start
 
+SUMMARY = "keys and values are sent round a ring, partial results are merged by log-sum-exp"
 Step = tuple[int, int]  # in (distance, number) every rank sends its number-th piece to the rank `distance` after it
 MIN_PIECE, MAX_PIECES = 1024, 64  # tokens of a message, and messages of a shard
 MAX_BALANCED_RATIO = 0.95  # partners exchange queries if that reduces the work of the busiest rank by this factor
@@ -50,7 +51,6 @@ def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
 
 
 def run(sharded: ShardedInputs) -> Result:
-    RUNS["parallel.ring"] += 1
     call, schedule = sharded.call, Schedule(sharded)
     if sharded.needs_grad:
         inputs = call.query, call.key, call.value, sharded.bias, call.sink
@@ -464,8 +464,3 @@ def _autograd_gradients(call: AttentionInputs, tile: Rows, with_bias: bool) -> l
     results, grads = [result.out, result.lse], [block_grad_out.to(result.out.dtype), block_grad_lse]
     found = torch.autograd.grad(results, wanted, grads, allow_unused=True)
     return [*(torch.zeros_like(t) if g is None else g for g, t in zip(found, wanted, strict=True)), None][:4]
-
-
-RING = Strategy(
-    "ring", "keys and values are sent round a ring, partial results are merged by log-sum-exp", reasons_against, run
-)

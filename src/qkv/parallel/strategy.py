@@ -14,6 +14,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..backends import BACKENDS
+from ..backends.base import RUNS, Result
 from ..backends.dispatch import describe
 from ..cost.communication import LOOPBACK, Link, Spread, Wire, links, wire
 from ..cost.price import product_flops, readable_bytes
@@ -24,11 +25,13 @@ from ..functional import attention
 from ..inputs import AttentionInputs
 from . import argmax, gather, heads, ring, scan
 from .consensus import agree
-from .inputs import ShardedInputs, Strategy
+from .inputs import ShardedInputs
 from .transfer import Axis, Message, all_gather, read_axis, start
 
-# By memory, least first: a later strategy is chosen only if it is faster by this factor and by that many seconds.
-STRATEGIES = {each.name: each for each in (argmax.ARGMAX, scan.SCAN, ring.RING, heads.HEADS, gather.GATHER)}
+# Each has a SUMMARY; `reasons_against`, which depends only on what the ranks agreed on; and `run`, the result for this
+# rank's queries in four dimensions. By memory, least first: a later strategy is chosen only if it is faster by this
+# factor and by that many seconds.
+STRATEGIES = {"argmax": argmax, "scan": scan, "ring": ring, "heads": heads, "gather": gather}
 MAX_TIME_RATIO, MIN_SECONDS_SAVED = 0.95, 5e-4
 LOCAL = "none"  # the strategy where every rank has whole sequences
 SMALL, LARGE = 64, 4 << 20  # bytes of a message
@@ -193,7 +196,7 @@ class SplitChoice:
             texts = [f"{self.call}, on this rank", "-> nothing is sent: every rank has whole sequences"]
             return "\n".join(line for text in texts for line in wrap_lines(text, ""))
         lines = wrap_lines(f"{self.call}, over {count_text(self.ranks, 'rank')}", "")
-        lines += wrap_lines(f"-> {self.split}: {STRATEGIES[self.split].summary}", "")
+        lines += wrap_lines(f"-> {self.split}: {STRATEGIES[self.split].SUMMARY}", "")
         passes = "forward and backward" if cost.backward is not None else "forward"
         sent, memory, total = (readable_bytes(size) for size in (cost.sent, cost.peak_bytes, cost.total))
         busiest = f"{sent} sent in {cost.messages} messages, {memory} of memory on the busiest rank"
@@ -218,13 +221,15 @@ class SplitChoice:
         return f"<table><caption>{caption}</caption><tr>{head}</tr>{rows}</table>"
 
 
-def choose(sharded: ShardedInputs) -> Strategy:
-    """The strategy that runs this call. It depends only on what all ranks agreed on, so all choose the same."""
-    return STRATEGIES[_select(sharded, _list_candidates(sharded))]
+def run_split(sharded: ShardedInputs) -> Result:
+    """Run the strategy that depends only on what all ranks agreed on, so that all choose the same."""
+    split = _select(sharded, _list_candidates(sharded))
+    RUNS[f"parallel.{split}"] += 1
+    return STRATEGIES[split].run(sharded)
 
 
 def explain_split(sharded: ShardedInputs) -> SplitChoice:
-    """The choice of `choose`, with all strategies."""
+    """The choice of `run_split`, with all strategies."""
     candidates, link = _list_candidates(sharded), link_of(sharded.axis)
     chosen, whole = _select(sharded, candidates), describe(_undivided_inputs(sharded))
     return SplitChoice(chosen, sharded.split, candidates, whole, sharded.axis.size, link)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..errors import OptionError, OptionTypeError, PeerLost, QkvError, complaint
@@ -195,6 +196,37 @@ def start_all_to_all(
     sends = [Message(rank, parts[rank].contiguous()) for rank in others for parts in outgoing]
     receives = [Message(rank, parts[rank]) for rank in reversed(others) for parts in found]
     return found, start(axis, sends, receives, tag)
+
+
+class _Exchange(torch.autograd.Function):
+    """The parts of each tensor follow one another; gradients of tensors that need none are not sent."""
+
+    @staticmethod
+    def forward(ctx, axis: Axis, shapes: Sequence[Sequence[Sequence[int]]], tag: int, *parts: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.axis, ctx.tag, ctx.shapes = axis, tag, [part.shape for part in parts]
+        groups = [parts[first : first + axis.size] for first in range(0, len(parts), axis.size)]
+        found = [part for received in all_to_all(axis, groups, shapes, tag) for part in received]
+        needed = ctx.needs_input_grad[3:]
+        ctx.mark_non_differentiable(*(part for part, learns in zip(found, needed, strict=True) if not learns))
+        return tuple(found)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *grads: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        size, back = ctx.axis.size, list[Any]([None]) * len(grads)
+        groups = [slice(at, at + size) for at in range(0, len(grads), size) if ctx.needs_input_grad[3 + at]]
+        found = all_to_all(ctx.axis, [grads[own] for own in groups], [ctx.shapes[own] for own in groups], ctx.tag)
+        for own, parts in zip(groups, found, strict=True):
+            back[own] = parts
+        return None, None, None, *back
+
+
+def exchange(
+    axis: Axis, outgoing: Sequence[Sequence[Tensor]], shapes: Sequence[Sequence[Sequence[int]]], tag: int = DATA
+) -> list[tuple[Tensor, ...]]:
+    """`all_to_all`, differentiable: in the backward pass gradients are sent back to the ranks of the tensors."""
+    found: Any = _Exchange.apply(axis, shapes, tag, *(part for parts in outgoing for part in parts))
+    return [found[first : first + axis.size] for first in range(0, len(found), axis.size)]
 
 
 DOUBLING_RANKS = 8  # from this number of ranks on, recursive doubling is faster than a message to each rank
