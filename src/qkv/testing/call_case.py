@@ -256,11 +256,6 @@ class CallCase:
         """Which of the five similarities this is."""
         return "softmax" if self.similarity is None else self.similarity.kind
 
-    @property
-    def normalized(self) -> bool:
-        """Whether the weights of a row sum to 1."""
-        return self.similarity is None or self.similarity.options.get("normalize", True)
-
     @cached_property
     def built_similarity(self) -> Any:
         return build_similarity(self.similarity, width=self.width, heads=self.heads_q, dtype=self.torch_dtype)
