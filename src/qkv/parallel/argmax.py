@@ -61,8 +61,10 @@ def run(sharded: ShardedInputs) -> Result:
 
 def _best_positions(sharded: ShardedInputs, query: Tensor, key: Tensor) -> Tensor:
     """The global position of the best key of each of this rank's queries, (batch, heads, own queries)."""
-    axis, kernel = sharded.axis, _uses_kernel(sharded)
-    query = query.detach().contiguous()
+    axis, query = sharded.axis, query.detach().contiguous()
+    # Whether one process would run the native kernel on the whole call.
+    banded = sharded.mask is None or sharded.mask.band(sharded.extent) is not None
+    kernel = banded and not native_kernel_reasons(sharded.call)
     found = _best_local_keys(sharded, query, key, axis.rank, kernel)
     for step in range(1, axis.size):
         # This rank answers the queries of one rank, and another rank answers its own.
@@ -76,13 +78,6 @@ def _best_positions(sharded: ShardedInputs, query: Tensor, key: Tensor) -> Tenso
         start(axis, [Message(asking, each) for each in best], receives, RESULTS).wait()
         found = _better_of(query, found, other, kernel) if asks else found
     return found.position
-
-
-def _uses_kernel(sharded: ShardedInputs) -> bool:
-    """Whether one process would run the native kernel on the whole call."""
-    if native_kernel_reasons(sharded.call):
-        return False
-    return sharded.mask is None or sharded.mask.band(sharded.extent) is not None
 
 
 def _best_local_keys(sharded: ShardedInputs, query: Tensor, key: Tensor, rank: int, kernel: bool) -> _BestKeys:

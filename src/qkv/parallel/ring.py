@@ -194,11 +194,7 @@ def _swap(axis: Axis, partner: int, outgoing: Tensor, incoming: Tensor) -> Tenso
     second copy of either. Both ranks know both sizes, and so the number of strips."""
     largest = max(outgoing.numel(), incoming.numel()) * outgoing.element_size()
     strips = min(MAX_STRIPS, 1 + largest // STRIP_BYTES)
-    for strip in range(strips):
-        sent, target = (
-            tensor[:, :, tensor.shape[2] * strip // strips : tensor.shape[2] * (strip + 1) // strips]
-            for tensor in (outgoing, incoming)
-        )
+    for sent, target in zip(*(tensor.tensor_split(strips, dim=2) for tensor in (outgoing, incoming)), strict=True):
         buffer = torch.empty_like(target, memory_format=torch.contiguous_format)
         start(axis, [Message(partner, sent.contiguous())], [Message(partner, buffer)]).wait()
         target.copy_(buffer)
@@ -351,8 +347,8 @@ class _RingAttention(torch.autograd.Function):
             grad_lse = torch.zeros_like(lse) if grad_lse is None else grad_lse.masked_fill(empty, 0.0)
         given = query, key, value, bias
         wanted = [t is not None and needed for t, needed in zip(given, sharded.requires_grad[:4], strict=True)]
-        zeros = [None if t is None else torch.zeros_like(t, dtype=lse.dtype) for t in given]
-        grads: Any = _Gradients(zeros[0], zeros[1], zeros[2], zeros[3] if wanted[3] else None)  # pyright: ignore
+        zeros = [torch.zeros_like(t, dtype=lse.dtype) for t in (given if wanted[3] else given[:3])]
+        grads: Any = _Gradients(*zeros)
         own = Rows(sharded.rows, query, out, lse, grad_out, grad_lse, grads.query, bias)
         _backward(sharded, ctx.schedule, own, grads)
         grad_sink = None
@@ -369,7 +365,7 @@ class _Gradients(NamedTuple):
     query: Tensor
     key: Tensor
     value: Tensor
-    bias: Tensor | None
+    bias: Tensor | None = None
 
 
 def _backward(sharded: ShardedInputs, schedule: Schedule, own: Rows, grads: _Gradients) -> None:
@@ -386,9 +382,8 @@ def _backward(sharded: ShardedInputs, schedule: Schedule, own: Rows, grads: _Gra
             total[:, :, max(0, keys[0] - first) : max(0, keys[1] - first)] += more
 
     for step, keys, key, value in _blocks(sharded, schedule, every, own_work):
-        block = grads._replace(
-            key=torch.zeros_like(key, dtype=own.lse.dtype), value=torch.zeros_like(value, dtype=own.lse.dtype)
-        )
+        of_key, of_value = (torch.zeros_like(tensor, dtype=dtype) for tensor in (key, value))
+        block = _Gradients(grads.query, of_key, of_value, grads.bias)
         for rows in every:
             _add_gradients(sharded, rows, key, value, keys, block)
         if len(returning) == 2:
