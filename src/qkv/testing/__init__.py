@@ -25,13 +25,12 @@ from .tolerance import ulp as ulp
 __all__ = ["Budget", "CallCase", "Conditions", "ErrorBounds", "Oracle", "Spec", "assert_argmax"]
 __all__ += ["assert_close_to_oracle", "check_feature_map", "check_similarity", "error_bounds", "error_in_ulp"]
 __all__ += ["layouts", "naive_attention", "oracle", "poison_masked", "poisoned_memory", "ulp"]
-_LAZY_MODULES = ("contract", "strategies")
 
 
 def __getattr__(name: str) -> object:
     # Imported on first use: the contract imports all of qkv, the strategies need hypothesis.
     if name == "strategies" and find_spec("hypothesis") is None:
         raise MissingExtra("qkv.testing.strategies", "hypothesis", "testing")
-    if name in _LAZY_MODULES:
+    if name in ("contract", "strategies"):
         return import_module(f".{name}", __name__)
     raise AttributeError(f"module 'qkv.testing' has no attribute {name!r}")

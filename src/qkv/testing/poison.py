@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -82,8 +82,7 @@ class _PoisonAllocations(TorchFunctionMode):
         return made
 
 
-@contextmanager
-def poisoned_memory() -> Iterator[None]:
+def poisoned_memory() -> AbstractContextManager[Any]:
     """Inside, torch.empty, empty_like, empty_strided, new_empty and similar functions return NaN.
 
     >>> with poisoned_memory():
@@ -93,8 +92,7 @@ def poisoned_memory() -> Iterator[None]:
     It covers allocations made from Python in the current thread, including results of native backends,
     which qkv allocates there. Integer tensors are not filled.
     """
-    with _PoisonAllocations():
-        yield
+    return _PoisonAllocations()
 
 
 def transposed(tensor: Tensor) -> Tensor:

@@ -210,10 +210,10 @@ class Check:
     name: str
     promise: int
     body: Body
-    applies: Callable[[CallCase], bool]
-    wants: frozenset[str]
-    extra_calls: Callable[[CallCase], tuple[CallCase, ...]]
-    refusable: bool
+    applies: Callable[[CallCase], bool] = lambda call: True
+    wants: frozenset[str] = frozenset()
+    extra_calls: Callable[[CallCase], tuple[CallCase, ...]] = lambda call: ()
+    refusable: bool = True
 
     def __call__(self, subject: Subject, case: BackendCase) -> None:
         self.body(subject, case)
@@ -227,19 +227,11 @@ class Check:
 _REGISTERED: dict[str, Check] = {}
 
 
-def check(
-    promise: int,
-    *,
-    applies: Callable[[CallCase], bool] = lambda call: True,
-    wants: Iterable[str] = (),
-    extra_calls: Callable[[CallCase], tuple[CallCase, ...]] = lambda call: (),
-    refusable: bool = True,
-) -> Callable[[Body], Body]:
-    """Register a function of (subject, case) as a check, under its own name."""
+def check(promise: int, *, wants: Iterable[str] = (), **fields: Any) -> Callable[[Body], Body]:
+    """Register a function of (subject, case) as a check, under its own name; fields: other fields of `Check`."""
 
     def register(body: Body) -> Body:
-        name = body.__name__
-        _REGISTERED[name] = Check(name, promise, body, applies, frozenset(wants), extra_calls, refusable)
+        _REGISTERED[body.__name__] = Check(body.__name__, promise, body, wants=frozenset(wants), **fields)
         return body
 
     return register
