@@ -20,10 +20,11 @@ from rich.table import Table
 from .. import runtime
 from ..cache.formats import FORMATS
 from ..errors import MissingExtra, OptionError, ShapeError, complaint
+from ..hf.chat import in_template
 from ..render.escapes import clean, json_text
 from ..runtime.files import SafetensorsFolder, open_source
 from ..runtime.program import NotCovered
-from ..runtime.tokenizer import in_template
+from ..runtime.tokenizer import read_chat_template
 
 STORAGE = {each.short: each for each in FORMATS.values()}
 
@@ -115,7 +116,8 @@ def _generate(
         model = runtime.load(options.model, activations=options.activations)
     prompts = options.prompts
     if options.chat:
-        prompts = [in_template(open_source(options.model), prompt) for prompt in prompts]
+        template, words = read_chat_template(open_source(options.model))
+        prompts = [in_template(template, prompt, words) for prompt in prompts]
     encode, name = model.tokenizer.encode, f"qkv {options.kv_cache}"
     tokens = [encode(prompt, bare=options.chat) for prompt in prompts]
     if not all(tokens):
