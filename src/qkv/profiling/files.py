@@ -165,7 +165,7 @@ def plan_file(
     for mode in ACTIVATION_CODES:
         steps[mode] = read + sum(run.seconds(each, mode, batch) for each in (*weights, logits))
         products = sum(run.seconds(each, mode, batch * prompt) for each in weights)
-        prompts[mode] = products + run.seconds(logits, mode, batch) + attention / machine.rate("float32")
+        prompts[mode] = products + run.seconds(logits, mode, batch) + attention / run.multiply_rate
     weight_bytes = sum(formats.values())
     return FilePlan(
         name=Path(path).name,
@@ -215,9 +215,14 @@ class _Run:
         read = passes * weight.nbytes / self.rate("read", weight.format, mode)
         return max(read, 2 * rows * weight.numbers / self.rate("multiply", weight.format, mode)) if rows > 1 else read
 
+    @property
+    def multiply_rate(self) -> float:
+        """Flops a second of plain products."""
+        return self.hardware.rate("float32" if "float32" in self.hardware.rates else "bfloat16")
+
     def rate(self, kind: str, blocks: str, mode: str) -> float:
         """Bytes or flops a second of packed products; a machine that was not calibrated has the rates of others."""
-        otherwise = self.hardware.bandwidth if kind == "read" else self.hardware.rate("float32")
+        otherwise = self.hardware.bandwidth if kind == "read" else self.multiply_rate
         return (self.measured.roofs if self.measured else {}).get(_rate_name(kind, blocks, mode), otherwise)
 
     def notes(self, weights: list[_Weight]) -> list[str]:

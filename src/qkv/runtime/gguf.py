@@ -23,7 +23,6 @@ _MAGIC = b"GGUF"
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _LENGTH = struct.Struct("<Q")
-_BETWEEN = b"\0"
 _MAX_NAME = 1 << 10  # bytes; ggml allows 64 for a tensor
 _MAX_TEXT = 1 << 24  # bytes of one string; chat templates have some thousands
 _MAX_ENTRIES = 1 << 16  # metadata, tensors
@@ -48,16 +47,12 @@ class GgufArray:
 
     def texts(self) -> list[str]:
         """The elements as text; none of an array of numbers."""
-        data, unpack, at = self.file[self.start :], _LENGTH.unpack_from, 0
-        pieces = []
+        found, data, unpack, at = [], self.file, _LENGTH.unpack_from, self.start
         for _ in range(self.count if self.kind == _STRING else 0):
-            (length,) = unpack(data, at)
-            at += 8 + length
-            pieces.append(data[at - length : at])
-        joined = _BETWEEN.join(pieces).decode("utf-8", "replace")
-        found = joined.split(_BETWEEN.decode()) if pieces else []
-        # One call decodes all of them, unless a text contains the separator.
-        return found if len(found) == len(pieces) else [bytes(each).decode("utf-8", "replace") for each in pieces]
+            stop = at + 8 + unpack(data, at)[0]
+            found.append(str(data[at + 8 : stop], "utf-8", "replace"))
+            at = stop
+        return found
 
 
 class _Cursor:

@@ -21,6 +21,7 @@ from ..inputs import check_lengths, check_size
 from ..masks.grid import as_integer
 from ..nn.generate import _check_seed, beam_search, choose_token, log_probabilities
 from ..nn.module import check_number
+from ..ops.packed import ACTIVATION_CODES
 from ..shapes import Float, Int
 from . import reference
 from .architectures import read_program
@@ -31,7 +32,6 @@ from .program import Attention, FeedForward, Layer, Linear, NotCovered, Program
 from .tokenizer import TextTokenizer, read_stop_tokens, read_tokenizer
 
 _CHUNK = 512  # tokens of a prompt that run at a time
-ACTIVATIONS = ("float32", "int8")
 BACKENDS = ("auto", "native", "reference", "transformers")
 
 
@@ -69,8 +69,8 @@ def load(
     """
     if weights is not None and weights not in PACKED:
         raise OptionError(complaint("weights", repr(weights), f"None, {' or '.join(PACKED)}"))
-    if activations not in ACTIVATIONS:
-        raise OptionError(complaint("activations", repr(activations), " or ".join(ACTIVATIONS)))
+    if activations not in ACTIVATION_CODES:
+        raise OptionError(complaint("activations", repr(activations), " or ".join(ACTIVATION_CODES)))
     threads = None if threads is None else check_size("threads", threads)
     if backend not in BACKENDS:
         raise OptionError(complaint("backend", repr(backend), ", ".join(BACKENDS)))
@@ -292,7 +292,8 @@ class Model:
             A `Generated`, or a list of them for a list of prompts.
         """
         several = isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], int)
-        prompts = [self._prompt(each) for each in (prompt if several else [prompt])]
+        given = prompt if several else [prompt]
+        prompts = [self._prompt(each) for each in given]
         temperature = 0.0 if temperature == 0 else check_number("temperature", temperature, "a number, 0 or more")
         top_k = None if top_k is None else check_size("top_k", top_k)
         top_p = None if top_p is None else check_number("top_p", top_p, "a number above 0 and at most 1", high=1.0)
@@ -301,16 +302,19 @@ class Model:
         stops = [stop] if isinstance(stop, str | int) else list(stop)
         texts = [each for each in stops if isinstance(each, str) and each]
         ends = self.stop_tokens | {as_integer("stop", each) for each in stops if not isinstance(each, str)}
-        with_text = bool(texts) or any(isinstance(each, str) for each in (prompt if several else [prompt]))
+        with_text = bool(texts) or any(isinstance(each, str) for each in given)
         if check_size("beams", beams) > 1 and (temperature or texts or logprobs or on_token is not None):
-            given = f"{beams} with temperature, stop texts, logprobs or on_token"
-            raise OptionError(complaint("beams", given, "1, or none of them"))
+            raise OptionError(complaint("beams", beams, "1 with temperature, stop texts, logprobs or on_token"))
         rows = [_Row(self.tokenizer if with_text else None, ends, texts, new) for _ in prompts]
         cache = self.cache(len(prompts)) if cache is None else cache
         logits = self._prefill(prompts, cache, new)
         if beams > 1:
-            options = {"beams": beams, "penalty": check_number("length_penalty", length_penalty, "a number", -math.inf)}
-            self._search(rows, cache, log_probabilities(logits), new=new, stop=sorted(ends), **options)
+            options: dict[str, Any] = {
+                "beams": beams,
+                "penalty": check_number("length_penalty", length_penalty, "a number", -math.inf),
+            }
+            options |= {"new": new, "stop": [token for token in ends if 0 <= token < self.vocabulary]}
+            self._search(rows, cache, log_probabilities(logits), **options)
             return [row.found for row in rows] if several else rows[0].found
         going = [True] * len(rows)
         while True:
@@ -329,13 +333,11 @@ class Model:
             going = [not row.found.finish for row in rows]
             if not any(going):
                 return [row.found for row in rows] if several else rows[0].found
-            chosen = [token if live else 0 for token, live in zip(chosen, going, strict=True)]
-            logits = self.step(
-                torch.tensor(chosen).unsqueeze(1), cache, lengths=None if all(going) else [int(live) for live in going]
-            )
+            real = None if all(going) else [int(each) for each in going]
+            logits = self.step(torch.tensor(chosen).unsqueeze(1), cache, lengths=real)
 
     def _search(self, rows: list[_Row], cache: Any, first: Tensor, **options: Any) -> None:
-        """Beam search on a fork of the cache, which gets the best continuation of each row."""
+        """Beam search on a fork of the cache; the cache itself gets the best continuation of each row."""
         fork = cache.fork()
         advance = lambda tokens: self._checked(log_probabilities(self.step(tokens.unsqueeze(1), fork)))  # noqa: E731
         tokens, counts, _ = beam_search(self._checked(first), advance, [fork], **options)
@@ -406,6 +408,8 @@ class _Row:
 
 
 def _as_tokens(name: str, given: Any) -> Tensor:
+    if isinstance(given, Tensor) and given.dtype is torch.int64:
+        return given
     try:
         tokens = torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError) as error:

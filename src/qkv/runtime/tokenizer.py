@@ -79,8 +79,7 @@ def read_chat_template(source: Source) -> tuple[str, dict[str, Any]]:
             given[f"{name}_token"] = texts[at] if type(at) is int and 0 <= at < len(texts) else ""
         given["chat_template"] = source.metadata.get("tokenizer.chat_template")
     if not isinstance(given["chat_template"], str):
-        hint = "leave --chat out"
-        raise OptionError(complaint("--chat", f"{source.path.name} without a chat template", "one with it", hint))
+        raise OptionError(complaint("--chat", f"{source.path.name} without a chat template", "one with a template"))
     words = {name: given.get(name) for name in ("bos_token", "eos_token")}
     words = {name: each.get("content") if isinstance(each, dict) else each for name, each in words.items()}
     return given["chat_template"], words
