@@ -1,5 +1,6 @@
 """`qkv tour`: it is fast, its results are right, it fits 80 columns, and it has JSON."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -69,10 +70,10 @@ def test_a_closed_pipe_is_not_an_error() -> None:
 
 
 def test_a_step_of_an_installed_model(tmp_path, monkeypatch):
-    from qkv.cli import tour
     from tests.helpers.runtime_files import build, write_gguf
 
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    tour = importlib.import_module("qkv.cli.tour")
+    monkeypatch.setattr(tour.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setenv("QKV_CACHE", str(tmp_path))
     assert tour.installed_model() is None
     assert "pip install" in tour.model_step(None)["missing"]

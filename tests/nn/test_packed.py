@@ -110,6 +110,7 @@ class Gated(nn.Module):
         return x + (torch.tanh(x @ gate.T) * (x @ up.T)) @ down.T
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_a_module_compiles_into_one_graph_and_equals_the_unpacked_weights(backend):
     model = Gated("q4_k")
