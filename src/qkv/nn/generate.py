@@ -267,8 +267,10 @@ def choose_token(
     """
     if temperature == 0.0:
         return log_probs.argmax(-1)
-    probabilities = token_distribution(log_probs, temperature, top_k, top_p)
-    return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)
+    below = token_distribution(log_probs, temperature, top_k, top_p).cumsum(-1)
+    below = below / below[..., -1:]  # exactly 1 at the end, so that a number below 1 finds a possible token
+    drawn = torch.rand((len(below), 1), dtype=below.dtype, device=below.device, generator=generator)
+    return torch.searchsorted(below, drawn, right=True).squeeze(-1).clamp(max=below.shape[-1] - 1)  # for NaN
 
 
 def token_distribution(
@@ -285,14 +287,20 @@ def token_distribution(
     # Subtract the maximum first, so that a small temperature overflows to −inf and not to NaN.
     scores = log_probs.double()
     scores = (scores - scores.amax(-1, keepdim=True)) / temperature
-    scores, tokens = scores.sort(dim=-1, descending=True, stable=True)
-    if top_k is not None:
-        scores[..., top_k:] = -torch.inf
-    if top_p is not None and top_p < 1.0:
-        kept = scores.softmax(-1)
-        before = kept.cumsum(-1) - kept
-        scores = scores.masked_fill(before >= top_p, -torch.inf)
-    return torch.empty_like(scores).scatter_(-1, tokens, scores.softmax(-1))
+    if top_k is not None and top_k < scores.shape[-1]:
+        least = scores.topk(top_k).values[..., -1:]
+        tied, better = scores == least, (scores > least).sum(-1, keepdim=True)
+        dropped = (scores < least) | (tied & (tied.cumsum(-1) > top_k - better))  # of equal ones, the first are kept
+        scores = scores.masked_fill(dropped, -torch.inf)
+    kept = scores.softmax(-1)
+    if top_p is None or top_p >= 1.0:
+        return kept
+    # Before a token of probability p, others have at least 1 − vocabulary · p: improbable ones need no sorting.
+    likely = int((kept > 0.5 * (1 - top_p) / kept.shape[-1]).sum(-1).max())
+    tokens = kept.topk(max(likely, 1)).indices.sort(-1).values
+    some, order = kept.gather(-1, tokens).sort(dim=-1, descending=True, stable=True)
+    some = some.masked_fill(some.cumsum(-1) - some >= top_p, 0.0)
+    return torch.zeros_like(kept).scatter_(-1, tokens.gather(-1, order), some / some.sum(-1, keepdim=True))
 
 
 class _BestContinuations:
