@@ -14,7 +14,7 @@ from ..errors import OptionError, complaint
 from ..similarity import Softmax
 from .architecture import NORM_VECTORS, Model, as_model
 from .counting import SUM_BYTES, Workload, backend_ledger
-from .ledger import Ledger, Line, Number, half, join_ledgers
+from .ledger import Ledger, Line, Number, join_ledgers, quotient
 from .sizes import Sizes, check_size, compute_format, format_name, is_symbol, minimum, storage_bytes
 
 PARTS = ("embedding", "norms", "projections", "scores", "cache", "feed-forward", "logits")
@@ -374,7 +374,7 @@ def attended_pairs(step: StepSizes, window: Number | None) -> Number:
     new, past = step.new, step.past
     if not step.causal:
         return step.batch * new * (new + past)
-    all_before = new * past + half(new * (new + 1))
+    all_before = new * past + quotient(new * (new + 1), 2)
     if window is None:
         return step.batch * all_before
     if is_symbol(window) or is_symbol(new) or is_symbol(past):
@@ -476,7 +476,7 @@ def _latent(model: Model, step: StepSizes, window: Number | None) -> list[Line]:
     """Keys and values are made from the latent vectors (expanded), or queries are projected into the latent space
     (absorbed), whichever takes fewer flops; formulas take the latter, the choice for decoding."""
     absorbed, expanded = _absorbed(model, step, window), _expanded(model, step, window)
-    less = _flops(expanded) - _flops(absorbed)
+    less = sum(line.flops for line in expanded) - sum(line.flops for line in absorbed)
     chosen = absorbed if is_symbol(less) or less >= 0 else expanded
     assert model.latent is not None
     cached = _cached(step, window, model.latent.kv_rank + model.latent.rope_width) if step.caches else []
@@ -548,10 +548,3 @@ def _cross(model: Model, step: StepSizes, source: Number) -> list[Line]:
     else:
         lines.append(Line("cache: read, cross", read=storage_bytes(numbers, step.cache)))
     return lines
-
-
-def _flops(lines: list[Line]) -> Number:
-    total: Number = 0
-    for line in lines:
-        total = total + line.flops
-    return total

@@ -11,7 +11,7 @@ from ..masks import Causal, Extent, Mask, Padding, Window, as_mask
 from ..masks.count import Reach, reach
 from ..masks.grid import as_size
 from ..similarity import AnySimilarity, FeatureMap, Polynomial, Softmax, as_similarity
-from .ledger import Ledger, Line, Number, as_sizes, exact_quotient, half
+from .ledger import Ledger, Line, Number, as_sizes, quotient
 from .sizes import BITS, RANKS, Sizes, check_heads, check_sizes
 
 ITEM_BYTES = {"float64": 8, **{name: bits // 8 for name, bits in BITS.items() if bits >= 8}}
@@ -161,14 +161,14 @@ def _symbolic_pairs(mask: Mask, sizes: Sizes) -> Number:
     n, m = sizes.len_q, sizes.len_k
     if isinstance(mask, Causal):
         if mask.offset is None and n == m:
-            return half(n * (n + 1))
+            return quotient(n * (n + 1), 2)
         if mask.offset is not None and m - n == mask.offset:  # the queries are the last of the keys
-            return n * m - half(n * (n - 1))
+            return n * m - quotient(n * (n - 1), 2)
     if isinstance(mask, Window) and mask.left is not None and mask.right == 0 and n == m and mask.offset in (None, 0):
         from .symbolic import symbolic_minimum
 
         w = symbolic_minimum(n, mask.left + 1)  # keys of each query; the first queries have fewer
-        return n * w - half(w * (w - 1))
+        return n * w - quotient(w * (w - 1), 2)
     raise OptionError(
         complaint(
             "mask",
@@ -446,7 +446,7 @@ def layer(
     batch, len_q, len_k, d_model, heads = as_sizes(batch, len_q, len_k, d_model, heads)
     kv_heads, head_width, past = as_sizes(heads if kv_heads is None else kv_heads, head_width, past)
     check_layer(d_model, heads, kv_heads, head_width, batch=batch, len_q=len_q, len_k=len_k, past=past)
-    width = exact_quotient(d_model, heads) if head_width is None else head_width
+    width = quotient(d_model, heads) if head_width is None else head_width
     item, pairs = as_sizes(item, pairs)
     stored = item if cache_item is None else as_sizes(cache_item)[0]
     for name, given in (("item", item), ("cache_item", stored), ("pairs", pairs)):
@@ -550,7 +550,7 @@ def step_listing(
     batch, past, d_model, heads = as_sizes(batch, past, d_model, heads)
     (kv_heads,) = as_sizes(heads if kv_heads is None else kv_heads)
     check_layer(d_model, heads, kv_heads, None, batch=batch, past=past)
-    width = exact_quotient(d_model, heads)
+    width = quotient(d_model, heads)
     keys, now = kv_heads * width, past + 1
     logits, cache = item * batch * heads * now, item * batch * keys
     queries = item * batch * d_model

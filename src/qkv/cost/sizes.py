@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
-from .ledger import Number
 
+Number = Any  # an int or a formula: only operations that work on both are used
 RANKS = "2 (length, width), 3 (batch, length, width) or 4 (batch, heads, length, width)"
 PAGE = 64  # tokens in a page of a cache
 
@@ -144,6 +145,19 @@ def check_size(argument: str, size: Any, least: int = 1) -> None:
         raise OptionTypeError(complaint(argument, repr(size), "a whole number"))
     if not least <= size <= LARGEST:
         raise OptionError(complaint(argument, size, f"a whole number from {least} to 2^63 - 1"))
+
+
+def check_choice(argument: str, given: Any, known: Iterable[Any]) -> None:
+    """Check for one of the known values."""
+    if given not in (known := tuple(known)):
+        raise OptionError(complaint(argument, repr(given), f"one of {', '.join(known)}"))
+
+
+def check_number(argument: str, given: Any, wanted: str = "a positive number", zero: bool = False) -> None:
+    """Check for a finite number above 0, or for 0."""
+    number = isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
+    if not number or given < 0 or (given == 0 and not zero):
+        raise OptionError(complaint(argument, repr(given), wanted))
 
 
 def minimum(one: Number, other: Number) -> Number:
