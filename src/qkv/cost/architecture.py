@@ -16,6 +16,7 @@ from .ledger import Number, quotient
 from .lookup import match_name, read_data
 from .sizes import check_choice, check_size, is_symbol, minimum, storage_bytes
 
+DEFAULT_CONTEXT = 8192
 KINDS = ("decoder", "encoder", "encoder-decoder")
 NORM_VECTORS = {"rms": 1, "layer": 2, "none": 0}
 QK_NORMS = (None, "head", "wide")
@@ -127,6 +128,17 @@ class Model:
         if (self.kind == "encoder-decoder") != (self.encoder_layers != 0):
             wanted = "at least 1 for an encoder-decoder, and 0 for other kinds"
             raise ShapeError(complaint("encoder_layers", f"{self.encoder_layers} for a {self.kind}", wanted))
+
+    def check_numbers(self, why: str) -> None:
+        """Refuse sizes that are symbols."""
+        if symbols := [each.name for each in fields(self) if is_symbol(getattr(self, each.name))]:
+            given = f"{self.name} with symbols for {', '.join(symbols)}"
+            raise OptionError(complaint("model", given, "numbers for all sizes", why))
+
+    @property
+    def default_context(self) -> int:
+        """Tokens of a plan or an audit that says nothing else: 8192, or the model's own limit if less."""
+        return min(DEFAULT_CONTEXT, self.context or DEFAULT_CONTEXT)
 
     @property
     def parameters(self) -> Number:

@@ -12,12 +12,11 @@ from .blocks import model_cost, parts, state_bytes
 from .formulas import formula
 from .machine import HERE, Hardware, Machine, as_hardware
 from .readable import count_text, integer_text
-from .sizes import LARGEST, check_size, format_name, is_symbol, rate_format, storage_bytes
+from .sizes import LARGEST, check_size, format_name, rate_format, storage_bytes
 
 if TYPE_CHECKING:
     from .scaling import Scaling
 
-DEFAULT_CONTEXT = 8192
 CHART_CONTEXT = 131072  # charts go at least this far
 _ENCODER = "an encoder keeps no cache"
 
@@ -180,9 +179,8 @@ def plan(
     (16060522496, 1073741824, 'feed-forward', '4.81 ms')
     """
     sizes, machine = as_model(model), as_hardware(hardware)
-    _check_numbers(sizes)
-    if context is None:
-        context = min(DEFAULT_CONTEXT, sizes.context or DEFAULT_CONTEXT)
+    sizes.check_numbers("qkv.cost.model_cost takes symbols")
+    context = sizes.default_context if context is None else context
     prompt = context if prompt is None else prompt
     for name, size in (("context", context), ("batch", batch), ("prompt", prompt)):
         check_size(name, size)
@@ -358,12 +356,6 @@ def first_size(holds: Callable[[int], bool], start: int = 1, limit: int = LARGES
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
-
-
-def _check_numbers(model: Model) -> None:
-    if any(is_symbol(getattr(model, each.name)) for each in fields(model)):
-        hint = "qkv.cost.model_cost takes symbols"
-        raise OptionError(complaint("model", f"{model.name} with symbols", "a model whose sizes are numbers", hint))
 
 
 def _plain(value: Any) -> Any:
