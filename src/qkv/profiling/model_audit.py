@@ -9,6 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ..cost.architecture import Model, as_model
@@ -64,7 +65,7 @@ class Audit:
         return "\n".join(lines)
 
 
-def audit(model: Any, *, context: int | None = None, batch: int = 1) -> Audit:
+def audit(model: Model | str | Path, *, context: int | None = None, batch: int = 1) -> Audit:
     """Compare qkv's counts of a model with calflops, fvcore, torch's FlopCounterMode and LLM-Viewer's formulas.
 
     Args:
