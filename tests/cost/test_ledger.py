@@ -5,7 +5,7 @@ import pytest
 import sympy
 
 from qkv.cost import count, symbols
-from qkv.cost.ledger import Ledger, Line, as_sizes, join_ledgers, quotient
+from qkv.cost.ledger import Ledger, Line, as_sizes, quotient
 from qkv.errors import OptionError
 
 
@@ -51,9 +51,6 @@ def test_a_ledger_again_and_again_holds_no_more() -> None:
     thrice = ledger.times(3)
     assert thrice == Ledger("once", (Line("one", 6, 9, 15, True), Line("two", 21, 33, 39)), 51, 57, 23)
     assert ledger.times(3, "thrice").name == "thrice"
-    joined = join_ledgers("joined", [ledger, thrice], 1, 2, 3)
-    assert joined == Ledger("joined", ledger.lines + thrice.lines, 1, 2, 3)
-    assert join_ledgers("empty", []) == Ledger("empty", ())
 
 
 def test_theta_of_a_quantity_that_is_none_is_refused() -> None:

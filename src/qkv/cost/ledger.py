@@ -131,13 +131,6 @@ class Ledger:
         return {"name": self.name, **{n: _plain(getattr(self, n)) for n in names}, "lines": lines}
 
 
-def join_ledgers(
-    name: str, ledgers: Iterable[Ledger], inputs: Number = 0, outputs: Number = 0, extra: Number = 0
-) -> Ledger:
-    """Several ledgers one after another: every line is kept, inputs and outputs are those of the whole."""
-    return Ledger(name, tuple(line for ledger in ledgers for line in ledger.lines), inputs, outputs, extra)
-
-
 def as_sizes(*sizes: Number) -> tuple[Number, ...]:
     """Names as symbols, and integers of other libraries as Python's, which do not overflow."""
     return tuple(_as_size(size) for size in sizes)

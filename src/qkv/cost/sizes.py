@@ -137,14 +137,15 @@ def is_symbol(size: Any) -> bool:
     return hasattr(size, "free_symbols")
 
 
-def check_size(argument: str, size: Any, least: int = 1) -> None:
-    """Check for a whole number from `least` to 2^63 - 1; symbols pass."""
+def check_size(argument: str, size: Any, least: int = 1, most: int = LARGEST) -> None:
+    """Check for a whole number from `least` to `most`; symbols pass."""
     if is_symbol(size):
         return
+    wanted = f"a whole number from {least} to {'2^63 - 1' if most == LARGEST else f'{most:,}'}"
     if isinstance(size, bool) or not isinstance(size, int):
-        raise OptionTypeError(complaint(argument, repr(size), "a whole number"))
-    if not least <= size <= LARGEST:
-        raise OptionError(complaint(argument, size, f"a whole number from {least} to 2^63 - 1"))
+        raise OptionTypeError(complaint(argument, repr(size), wanted))
+    if not least <= size <= most:
+        raise OptionError(complaint(argument, size, wanted))
 
 
 def check_choice(argument: str, given: Any, known: Iterable[Any]) -> None:
