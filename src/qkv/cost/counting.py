@@ -12,7 +12,7 @@ from ..masks.count import Reach, reach
 from ..masks.grid import as_size
 from ..similarity import AnySimilarity, FeatureMap, Polynomial, Softmax, as_similarity
 from .ledger import Ledger, Line, Number, as_sizes, quotient
-from .sizes import BITS, RANKS, Sizes, check_choice, check_heads, check_size, check_sizes, is_symbol
+from .sizes import BITS, RANKS, Sizes, check_choice, check_heads, check_sizes, is_symbol
 
 ITEM_BYTES = {"float64": 8, **{name: bits // 8 for name, bits in BITS.items() if bits >= 8}}
 BACKENDS = ("reference", "blockwise", "linear", "argmax", "native")
@@ -69,7 +69,8 @@ def count(
         raise OptionTypeError(complaint("training", repr(training), "True or False"))
     if features is not None:
         (features,) = as_sizes(features)
-        check_size("features", features)
+        if not is_symbol(features) and (type(features) is not int or features < 1):
+            raise OptionError(complaint("features", repr(features), "a whole number of at least 1"))
     pairs, reached = _pairs(sizes, mask, len(_shape("query", query)))
     workload = Workload(sizes, pairs, item, given, features, *(reached or (None, None)))
     chosen_backend = _backend(backend, workload, as_mask(mask))
