@@ -235,14 +235,9 @@ def _projections(model: Model) -> list[tuple[str, Number]]:
         query = [("query, down", d * q_rank), ("query, up", q_rank * queries), ("query norm", q_rank)]
     plain = model.head_width - rope
     biases = int(model.qkv_bias) * (kv_rank + rope + (0 if q_rank is None else q_rank))
-    return [
-        *query,
-        ("latent, down", d * (kv_rank + rope)),
-        ("latent norm", kv_rank),
-        ("latent, up", kv_rank * model.heads * (plain + model.value_width)),
-        *out,
-        ("biases", biases),
-    ]
+    up = kv_rank * model.heads * (plain + model.value_width)
+    latent = [("latent, down", d * (kv_rank + rope)), ("latent norm", kv_rank), ("latent, up", up)]
+    return [*query, *latent, *out, ("biases", biases)]
 
 
 def models() -> dict[str, Model]:

@@ -138,11 +138,7 @@ def block(
     step = _check_step(model, batch, new, past, weights, cache, item, similarity)._replace(training=training)
     if windowed and model.window is None:
         raise OptionError(complaint("windowed", "True", f"a model with a window; {model.name} has none"))
-    lines = [
-        *_norms(model, step, model.norms_per_layer, 2),
-        *attention_lines(model, step, model.window if windowed else None),
-        *_feed_forward(model, step, bool(model.experts)),
-    ]
+    lines = _layer(model, step, model.window if windowed else None, bool(model.experts))
     return Ledger("block", tuple(_joined([(1, lines)], training)))
 
 
@@ -198,10 +194,14 @@ def _stack(model: Model, step: StepSizes, source: Number | None) -> Pieces:
 
 def _encoder(model: Model, step: StepSizes) -> Pieces:
     """The encoder of an encoder-decoder, embedding of the source included."""
-    lines = _norms(model, step, model.norms_per_layer, 2)
-    lines += attention_lines(model, step, None) + _feed_forward(model, step, False)
     last = _norms(model, step, int(model.final_norm), 0)
-    return [(1, _embedding(model, step)), (model.encoder_layers, lines), (1, last)]
+    return [(1, _embedding(model, step)), (model.encoder_layers, _layer(model, step, None, False)), (1, last)]
+
+
+def _layer(model: Model, step: StepSizes, window: Number | None, sparse: bool) -> list[Line]:
+    """A layer without cross-attention."""
+    norms = _norms(model, step, model.norms_per_layer, 2)
+    return [*norms, *attention_lines(model, step, window), *_feed_forward(model, step, sparse)]
 
 
 def _embedding(model: Model, step: StepSizes) -> list[Line]:

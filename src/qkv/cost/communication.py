@@ -546,16 +546,13 @@ def read_points(file: Path | str | None = None) -> list[Point]:
             raise ValueError("format of another version")
         if file is None and found["machine"] != processor_name():
             return []
-        return sorted(
-            map(_point, found["points"]), key=lambda point: (*map(repr, point.sizes), point.ranks, point.split)
-        )
+        points = map(_point, found["points"])
+        return sorted(points, key=lambda point: (*map(repr, point.sizes), point.ranks, point.split))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError, QkvError) as error:
         if file is None:
             return []
-        hint = "run qkv calibrate --ranks 4"
-        raise OptionError(
-            complaint("points", f"{Path(file).name}: {error}", "points written by qkv calibrate --ranks", hint)
-        ) from None
+        given, wanted = f"{Path(file).name}: {error}", "points written by qkv calibrate --ranks"
+        raise OptionError(complaint("points", given, wanted, "run qkv calibrate --ranks 4")) from None
 
 
 def write_points(points: Iterable[Point], file: Path | str | None = None) -> Path:

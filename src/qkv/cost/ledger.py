@@ -105,13 +105,8 @@ class Ledger:
 
     def times(self, count: Number, name: str | None = None) -> Ledger:
         """The work `count` times over; extra memory is freed in between."""
-        return Ledger(
-            name or self.name,
-            tuple(line.times(count) for line in self.lines),
-            count * self.inputs,
-            count * self.outputs,
-            self.extra,
-        )
+        lines = tuple(line.times(count) for line in self.lines)
+        return Ledger(name or self.name, lines, count * self.inputs, count * self.outputs, self.extra)
 
     def theta(self, quantity: str = "flops", at_most: Iterable[tuple[Number, Number]] = ()) -> Any:
         """The Θ-class of a quantity ("flops", "traffic", "space", …): `qkv.cost.theta` of its formula."""

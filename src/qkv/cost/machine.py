@@ -135,11 +135,8 @@ class Machine:
         for size in sizes:
             check_size("cores, threads or memory", size)
         name, *texts = (str(found[name]) for name in ("name", "torch", "isa", "taken"))
-        roofs, errors, dots = (
-            dict(found["roofs"]),
-            dict(found["errors"]),
-            [(str(dot), x, y) for dot, x, y in found["dots"]],
-        )
+        roofs, errors = dict(found["roofs"]), dict(found["errors"])
+        dots = [(str(dot), x, y) for dot, x, y in found["dots"]]
         prices = {engine: Price(*price) for engine, price in found["prices"].items()}
         for figure in (*roofs.values(), *errors.values(), *chain(*prices.values()), *chain(*(dot[1:] for dot in dots))):
             check_number("figure", figure, "a number of at least 0", zero=True)

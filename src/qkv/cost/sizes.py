@@ -88,14 +88,9 @@ def check_heads(heads: Any, heads_kv: Any) -> None:
     if any(not isinstance(size, int) and hasattr(size, "free_symbols") for size in (heads, heads_kv)):
         return
     if heads and (heads_kv == 0 or heads % heads_kv):
-        raise ShapeError(
-            complaint(
-                "key",
-                f"{heads_kv} heads for {heads} query heads",
-                "a number that divides the query heads",
-                "query head h reads key/value head h // (heads_q // heads_kv)",
-            )
-        )
+        given, wanted = f"{heads_kv} heads for {heads} query heads", "a number that divides the query heads"
+        hint = "query head h reads key/value head h // (heads_q // heads_kv)"
+        raise ShapeError(complaint("key", given, wanted, hint))
 
 
 # Quantised formats count their numbers only: scales add a few percent that depend on the scheme.

@@ -56,19 +56,9 @@ def measure(progress: Progress | None = None) -> Machine:
     measured = measure_probes(wanted, 1, lambda what, done: say(what, (len(measurements) + done) / total))
     prices, errors = fit_prices(measured)
     say("done", 1.0)
-    return Machine(
-        processor_name(),
-        torch.get_num_threads(),
-        torch.get_num_threads(),
-        memory_bytes(),
-        torch.__version__,
-        ops.isa(),
-        datetime.now(UTC).isoformat(timespec="seconds"),
-        roofs,
-        prices,
-        errors,
-        _roofline_points(wanted, measured),
-    )
+    threads, taken = torch.get_num_threads(), datetime.now(UTC).isoformat(timespec="seconds")
+    here = processor_name(), threads, threads, memory_bytes(), torch.__version__, ops.isa(), taken
+    return Machine(*here, roofs, prices, errors, _roofline_points(wanted, measured))
 
 
 def measure_probes(
