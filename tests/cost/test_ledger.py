@@ -5,7 +5,7 @@ import pytest
 import sympy
 
 from qkv.cost import count, symbols
-from qkv.cost.ledger import Ledger, Line, as_sizes, exact_quotient, half, join_ledgers
+from qkv.cost.ledger import Ledger, Line, as_sizes, quotient
 from qkv.errors import OptionError
 
 
@@ -51,9 +51,6 @@ def test_a_ledger_again_and_again_holds_no_more() -> None:
     thrice = ledger.times(3)
     assert thrice == Ledger("once", (Line("one", 6, 9, 15, True), Line("two", 21, 33, 39)), 51, 57, 23)
     assert ledger.times(3, "thrice").name == "thrice"
-    joined = join_ledgers("joined", [ledger, thrice], 1, 2, 3)
-    assert joined == Ledger("joined", ledger.lines + thrice.lines, 1, 2, 3)
-    assert join_ledgers("empty", []) == Ledger("empty", ())
 
 
 def test_theta_of_a_quantity_that_is_none_is_refused() -> None:
@@ -74,13 +71,9 @@ def test_names_symbols_and_foreign_integers_are_sizes() -> None:
     assert type(as_sizes(True)[0]) is bool
 
 
-def test_halves_and_quotients_are_exact() -> None:
+def test_quotients_are_exact() -> None:
     n = symbols("n")
-    assert (half(2**80), half(n)) == (2**79, n / 2)
-    assert type(half(6)) is int
-    assert exact_quotient(2**80, 2**10) == 2**70
-    assert type(exact_quotient(12, 4)) is int
-    assert exact_quotient(n, 4) == n / 4
-    assert exact_quotient(12, n) == 12 / n
-    with pytest.raises(AssertionError, match="no multiple"):
-        exact_quotient(7, 2)
+    assert quotient(2**80, 2**10) == 2**70
+    assert type(quotient(12, 4)) is int
+    assert quotient(n, 4) == n / 4
+    assert quotient(12, n) == 12 / n

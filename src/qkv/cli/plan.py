@@ -16,8 +16,8 @@ from ..cost.machine import Hardware, as_hardware, hardware
 from ..cost.planning import Plan, plan
 from ..cost.readable import in_columns, in_words, integer_text, quantity, readable_seconds
 from ..cost.report import comparison_text, csv_text
-from ..cost.scaling import check_machines
-from ..cost.sizes import format_name
+from ..cost.scaling import MAX_MACHINES
+from ..cost.sizes import check_size, format_name
 from ..errors import OptionError, complaint
 from ..render.escapes import json_text
 from .errors import UsageError
@@ -228,7 +228,7 @@ def _plans(chosen: list[Model], options: Options) -> list[Plan]:
         weights, cache = format_name("--weights", options.weights), format_name("--cache", options.cache)
         link = None if options.link is None else as_link(options.link)
         if options.spread is not None:
-            check_machines(options.spread)
+            check_size("machines", options.spread, most=MAX_MACHINES)
     except OptionError as error:
         raise UsageError(str(error)) from None
     arguments: dict[str, Any] = {"context": options.context, "batch": options.batch, "prompt": options.prompt}

@@ -8,48 +8,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-# No module has the name of a public function: importing the module would hide the function.
-_MODULE_OF_NAME = {
-    "count": "counting",
-    "layer": "counting",
-    "step": "counting",
-    "layer_listing": "counting",
-    "step_listing": "counting",
-    "Ledger": "ledger",
-    "Line": "ledger",
-    "theta": "symbolic",
-    "symbols": "symbolic",
-    "text": "symbolic",
-    "Model": "architecture",
-    "Latent": "architecture",
-    "models": "architecture",
-    "block": "blocks",
-    "model_cost": "blocks",
-    "parts": "blocks",
-    "read_config": "configs",
-    "config_model": "configs",
-    "Hardware": "machine",
-    "hardware": "machine",
-    "past": "variants",
-    "Plan": "planning",
-    "plan": "planning",
-    "Scaling": "scaling",
-    "Link": "communication",
-    "links": "communication",
-    "Spread": "communication",
-    "Wire": "communication",
-    "wire": "communication",
-    "Machine": "machine",
-    "use": "machine",
-    "watch": "qkv.profiling.watch",
-    "audit": "qkv.profiling.model_audit",
-    "Audit": "qkv.profiling.model_audit",
-    "plan_file": "qkv.profiling.files",
-    "FilePlan": "qkv.profiling.files",
-}
-
-__all__ = [*_MODULE_OF_NAME]  # pyright: ignore[reportUnsupportedDunderAll]
-
 if TYPE_CHECKING:
     from .architecture import Latent, Model, models
     from .blocks import block, model_cost, parts
@@ -63,13 +21,32 @@ if TYPE_CHECKING:
     from .symbolic import symbols, text, theta
     from .variants import past
 
+# No module has the name of a public function: importing the module would hide the function.
+_NAMES_OF_MODULE = {
+    ".counting": "count layer step layer_listing step_listing",
+    ".ledger": "Ledger Line",
+    ".symbolic": "theta symbols text",
+    ".architecture": "Model Latent models",
+    ".blocks": "block model_cost parts",
+    ".configs": "read_config config_model",
+    ".machine": "Hardware hardware Machine use",
+    ".variants": "past",
+    ".planning": "Plan plan",
+    ".scaling": "Scaling",
+    ".communication": "Link links Spread Wire wire",
+    "qkv.profiling.watch": "watch",
+    "qkv.profiling.model_audit": "audit Audit",
+    "qkv.profiling.files": "plan_file FilePlan",
+}
+_MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names.split()}
+
+__all__ = [*_MODULE_OF_NAME]  # pyright: ignore[reportUnsupportedDunderAll]
+
 
 def __getattr__(name: str) -> object:
     if name not in _MODULE_OF_NAME:
         raise AttributeError(f"module 'qkv.cost' has no attribute {name!r}; dir(qkv.cost) lists its names")
-    module = _MODULE_OF_NAME[name]
-    value = getattr(importlib.import_module(module if "." in module else f".{module}", __name__), name)
-    globals()[name] = value
+    value = globals()[name] = getattr(importlib.import_module(_MODULE_OF_NAME[name], __name__), name)
     return value
 
 

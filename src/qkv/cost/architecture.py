@@ -12,10 +12,11 @@ from typing import Any
 
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
 from .counting import check_layer
-from .ledger import Number, exact_quotient
+from .ledger import Number, quotient
 from .lookup import match_name, read_data
-from .sizes import check_size, is_symbol, minimum, storage_bytes
+from .sizes import check_choice, check_size, is_symbol, minimum, storage_bytes
 
+DEFAULT_CONTEXT = 8192
 KINDS = ("decoder", "encoder", "encoder-decoder")
 NORM_VECTORS = {"rms": 1, "layer": 2, "none": 0}
 QK_NORMS = (None, "head", "wide")
@@ -100,49 +101,55 @@ class Model:
             if field.type in ("Number", "Any") and given is not None:
                 check_size(field.name, given, 0 if field.name in MAY_BE_ZERO else 1)
         check_layer(self.d_model, self.heads, self.heads if self.kv_heads is None else self.kv_heads, self.head_width)
-        fill = {"kv_heads": self.heads, "d_ff": 4 * self.d_model, "window_layers": self.layers if self.window else 0}
-        if self.head_width is None:
-            fill["head_width"] = exact_quotient(self.d_model, self.heads)
-        for name, value in fill.items():
+        width = quotient(self.d_model, self.heads) if self.head_width is None else self.head_width
+        wide = 4 * self.d_model if self.d_ff is None else self.d_ff
+        fill = {"kv_heads": self.heads, "head_width": width, "value_width": width, "d_ff": wide, "expert_d_ff": wide}
+        for name, value in {**fill, "window_layers": self.layers if self.window else 0}.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        for name, other in (("value_width", "head_width"), ("expert_d_ff", "d_ff")):
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, getattr(self, other))
         self._check()
 
     def _check(self) -> None:
-        if self.kind not in KINDS:
-            raise OptionError(complaint("kind", repr(self.kind), f"one of {', '.join(KINDS)}"))
-        if self.norm not in NORM_VECTORS:
-            raise OptionError(complaint("norm", repr(self.norm), f"one of {', '.join(NORM_VECTORS)}"))
+        check_choice("kind", self.kind, KINDS)
+        check_choice("norm", self.norm, NORM_VECTORS)
         if self.qk_norm not in QK_NORMS:
             raise OptionError(complaint("qk_norm", repr(self.qk_norm), "None, 'head' or 'wide'"))
-        self._check_at_most("window_layers", self.layers, "the number of layers")
-        self._check_at_most("dense_layers", self.layers, "the number of layers")
-        self._check_at_most("experts_active", self.experts, "the number of experts")
-        self._check_at_most("rotary", self.head_width, "head_width")
+        for name, most, what in (
+            ("window_layers", self.layers, "the number of layers"),
+            ("dense_layers", self.layers, "the number of layers"),
+            ("experts_active", self.experts, "the number of experts"),
+            ("rotary", self.head_width, "head_width"),
+        ):
+            size = getattr(self, name)
+            if not is_symbol(size) and not is_symbol(most) and size > most:
+                raise ShapeError(complaint(name, size, f"at most {what}, {most}"))
         if self.experts and not is_symbol(self.experts_active) and self.experts_active < 1:
             raise ShapeError(complaint("experts_active", self.experts_active, "at least one active expert per token"))
         if (self.kind == "encoder-decoder") != (self.encoder_layers != 0):
             wanted = "at least 1 for an encoder-decoder, and 0 for other kinds"
             raise ShapeError(complaint("encoder_layers", f"{self.encoder_layers} for a {self.kind}", wanted))
 
-    def _check_at_most(self, name: str, most: Any, what: str) -> None:
-        size = getattr(self, name)
-        if not is_symbol(size) and not is_symbol(most) and size > most:
-            raise ShapeError(complaint(name, size, f"at most {what}, {most}"))
+    def check_numbers(self, why: str) -> None:
+        """Refuse sizes that are symbols."""
+        if symbols := [each.name for each in fields(self) if is_symbol(getattr(self, each.name))]:
+            given = f"{self.name} with symbols for {', '.join(symbols)}"
+            raise OptionError(complaint("model", given, "numbers for all sizes", why))
+
+    @property
+    def default_context(self) -> int:
+        """Tokens of a plan or an audit that says nothing else: 8192, or the model's own limit if less."""
+        return min(DEFAULT_CONTEXT, self.context or DEFAULT_CONTEXT)
 
     @property
     def parameters(self) -> Number:
         """Number of parameters, exact."""
-        return _total(self.parameter_lines)
+        return sum(count for _, count in self.parameter_lines)
 
     @property
     def active_parameters(self) -> Number:
         """Parameters that one token uses: of the experts, only the active ones."""
         idle = (self.experts - self.experts_active) * (self.layers - self.dense_layers)
-        one = _matrices(self) * self.d_model * self.expert_d_ff + int(self.ff_bias) * _biases(self, self.expert_d_ff)
+        one = _matrices(self) * self.d_model * self.expert_d_ff + _biases(self, self.expert_d_ff)
         return self.parameters - idle * one
 
     @property
@@ -153,6 +160,7 @@ class Model:
         vectors = NORM_VECTORS[self.norm]
         attentions = blocks + (self.layers if cross else 0)
         sparse = self.layers - self.dense_layers if self.experts else 0
+        experts = sparse * self.experts
         norms = blocks * self.norms_per_layer + (self.layers if cross else 0) + stacks * int(self.final_norm)
         lines = [
             ("embedding: tokens", self.vocabulary * d),
@@ -163,13 +171,10 @@ class Model:
             ("scores: sinks", attentions * int(self.sinks) * self.heads),
             ("scores: relative positions", stacks * self.relative_buckets * self.heads),
             ("feed-forward: matrices", (blocks - sparse) * _matrices(self) * d * self.d_ff),
-            ("feed-forward: biases", (blocks - sparse) * int(self.ff_bias) * _biases(self, self.d_ff)),
-            ("feed-forward: router", sparse * self.experts * (d + int(self.router_bias))),
-            ("feed-forward: experts", sparse * self.experts * _matrices(self) * d * self.expert_d_ff),
-            (
-                "feed-forward: biases of experts",
-                sparse * self.experts * int(self.ff_bias) * _biases(self, self.expert_d_ff),
-            ),
+            ("feed-forward: biases", (blocks - sparse) * _biases(self, self.d_ff)),
+            ("feed-forward: router", experts * (d + int(self.router_bias))),
+            ("feed-forward: experts", experts * _matrices(self) * d * self.expert_d_ff),
+            ("feed-forward: biases of experts", experts * _biases(self, self.expert_d_ff)),
             ("feed-forward: shared", sparse * self.shared_experts * _matrices(self) * d * self.expert_d_ff),
             ("feed-forward: shared gate", sparse * int(self.shared_gate) * d),
             ("norms: vectors", vectors * d * norms),
@@ -210,8 +215,8 @@ def _matrices(model: Model) -> int:
 
 
 def _biases(model: Model, wide: Number) -> Number:
-    """Number of biases in a feed-forward network that has them."""
-    return (_matrices(model) - 1) * wide + model.d_model
+    """Number of biases in a feed-forward network."""
+    return int(model.ff_bias) * ((_matrices(model) - 1) * wide + model.d_model)
 
 
 def _projections(model: Model) -> list[tuple[str, Number]]:
@@ -230,21 +235,9 @@ def _projections(model: Model) -> list[tuple[str, Number]]:
         query = [("query, down", d * q_rank), ("query, up", q_rank * queries), ("query norm", q_rank)]
     plain = model.head_width - rope
     biases = int(model.qkv_bias) * (kv_rank + rope + (0 if q_rank is None else q_rank))
-    return [
-        *query,
-        ("latent, down", d * (kv_rank + rope)),
-        ("latent norm", kv_rank),
-        ("latent, up", kv_rank * model.heads * (plain + model.value_width)),
-        *out,
-        ("biases", biases),
-    ]
-
-
-def _total(lines: list[tuple[str, Number]]) -> Number:
-    total: Number = 0
-    for _, count in lines:
-        total = total + count
-    return total
+    up = kv_rank * model.heads * (plain + model.value_width)
+    latent = [("latent, down", d * (kv_rank + rope)), ("latent norm", kv_rank), ("latent, up", up)]
+    return [*query, *latent, *out, ("biases", biases)]
 
 
 def models() -> dict[str, Model]:
@@ -286,9 +279,7 @@ def preset(name: str) -> Model:
     fields = {**known["families"][own.pop("family")], **own}
     share = fields.pop("rotary_share", 0)
     if "latent" in fields:
-        fields["latent"] = Latent(
-            fields["latent"]["kv_rank"], fields["latent"].get("q_rank"), fields["latent"]["rope_width"]
-        )
+        fields["latent"] = Latent(**{"q_rank": None, **fields["latent"]})
     width = fields.get("head_width", fields["d_model"] // fields["heads"])
     return Model(name=name, rotary=int(share * width), **fields)
 

@@ -14,7 +14,7 @@ from ..errors import OptionError, complaint
 from ..similarity import Softmax
 from .architecture import NORM_VECTORS, Model, as_model
 from .counting import SUM_BYTES, Workload, backend_ledger
-from .ledger import Ledger, Line, Number, half, join_ledgers
+from .ledger import Ledger, Line, Number, quotient
 from .sizes import Sizes, check_size, compute_format, format_name, is_symbol, minimum, storage_bytes
 
 PARTS = ("embedding", "norms", "projections", "scores", "cache", "feed-forward", "logits")
@@ -91,24 +91,21 @@ def model_cost(
     (2880, 2816, 64)
     """
     model = as_model(model)
-    step = _check_step(model, batch, new, past, weights, cache, item, training, similarity)
+    step = _check_step(model, batch, new, past, weights, cache, item, similarity)
     encodes = bool(past == 0) if encodes is None else encodes
-    step = step._replace(encodes=encodes, causal=step.causal if causal is None else causal)
+    step = step._replace(training=training, encodes=encodes, causal=step.causal if causal is None else causal)
+    lines = _joined([(1, _embedding(model, step))], training)
     if model.kind == "encoder-decoder":
         source = past + new if source is None else source
         check_size("source", source)
-    ledgers = [_embedding(model, step)]
-    if model.kind == "encoder-decoder" and encodes:
-        ledgers.append(_encoder(model, step._replace(new=source, causal=False, caches=False)))
-    ledgers += _stack(model, step, source)
+        if encodes:
+            encoder = _encoder(model, step._replace(new=source, causal=False, caches=False))
+            lines += [replace(line, name=f"{line.name}, encoder") for line in _joined(encoder, training)]
     made = new if logit_tokens is None else logit_tokens
-    if model.kind != "encoder":
-        ledgers.append(_logits(model, step, batch * made))
-    elif model.pooler:
-        ledgers.append(_pooler(model, step))
+    lines += _joined([*_stack(model, step, source), (1, _output(model, step, batch * made))], training)
     given = storage_bytes(model.parameters, weights)
     out = step.tokens * model.d_model if model.kind == "encoder" else batch * made * model.vocabulary
-    return join_ledgers(model.name, ledgers, given, step.item * out)
+    return Ledger(model.name, tuple(lines), given, step.item * out)
 
 
 def block(
@@ -138,15 +135,11 @@ def block(
     ['norms', 'projections', 'scores', 'cache', 'feed-forward']
     """
     model = as_model(model)
-    step = _check_step(model, batch, new, past, weights, cache, item, training, similarity)
+    step = _check_step(model, batch, new, past, weights, cache, item, similarity)._replace(training=training)
     if windowed and model.window is None:
         raise OptionError(complaint("windowed", "True", f"a model with a window; {model.name} has none"))
-    lines = [
-        *_norms(model, step, model.norms_per_layer, 2),
-        *attention_lines(model, step, model.window if windowed else None),
-        *_feed_forward(model, step, bool(model.experts)),
-    ]
-    return _with_backward("block", lines, training)
+    lines = _layer(model, step, model.window if windowed else None, bool(model.experts))
+    return Ledger("block", tuple(_joined([(1, lines)], training)))
 
 
 def parts(ledger: Ledger) -> dict[str, Ledger]:
@@ -165,82 +158,67 @@ def _check_step(
     weights: Any,
     cache: Any,
     item: Number | None,
-    training: bool,
     similarity: str,
 ) -> StepSizes:
     check_size("batch", batch)
     check_size("new", new)
     check_size("past", past, 0)
-    if isinstance(weights, str):
-        weights = format_name("weights", weights)
-    if isinstance(cache, str):
-        cache = format_name("cache", cache)
+    weights = format_name("weights", weights) if isinstance(weights, str) else weights
+    cache = format_name("cache", cache) if isinstance(cache, str) else cache
     if similarity not in ("softmax", "linear"):
         raise OptionError(complaint("similarity", repr(similarity), "'softmax' or 'linear'"))
     decodes = model.kind != "encoder"
     if not decodes and past != 0:
         raise OptionError(complaint("past", past, "0, because an encoder reads all tokens at once"))
     item = storage_bytes(1, compute_format(weights)) if item is None else item
-    return StepSizes(batch, new, past, weights, cache, item, training, similarity, decodes, decodes)
+    return StepSizes(batch, new, past, weights, cache, item, False, similarity, decodes, decodes)
 
 
-def _stack(model: Model, step: StepSizes, source: Number | None) -> list[Ledger]:
-    """The layers, with equal layers together."""
+Pieces = list[tuple[Number, list[Line]]]  # equal layers together: their number, and the lines of one
+
+
+def _stack(model: Model, step: StepSizes, source: Number | None) -> Pieces:
     cross = int(model.kind == "encoder-decoder")
     sparse = model.layers - model.dense_layers if model.experts else 0
-    every = [*_norms(model, step, model.norms_per_layer + cross, 2 + cross)]
-    if cross:
-        every += attention_lines(model, step, None, source)
+    every = _norms(model, step, model.norms_per_layer + cross, 2 + cross)
     pieces = [
-        (model.layers, every),
+        (model.layers, every + (attention_lines(model, step, None, source) if cross else [])),
         (model.layers - model.window_layers, attention_lines(model, step, None)),
         (model.layers - sparse, _feed_forward(model, step, False)),
         (1, _norms(model, step, int(model.final_norm), 0)),
     ]
     if model.window is not None:
         pieces.append((model.window_layers, attention_lines(model, step, model.window)))
-    if model.experts:
-        pieces.append((sparse, _feed_forward(model, step, True)))
-    return [
-        _with_backward("", lines, step.training).times(count) for count, lines in pieces if is_symbol(count) or count
-    ]
+    return [*pieces, (sparse, _feed_forward(model, step, True))] if model.experts else pieces
 
 
-def _encoder(model: Model, step: StepSizes) -> Ledger:
+def _encoder(model: Model, step: StepSizes) -> Pieces:
     """The encoder of an encoder-decoder, embedding of the source included."""
-    lines = [
-        *_norms(model, step, model.norms_per_layer, 2),
-        *attention_lines(model, step, None),
-        *_feed_forward(model, step, False),
-    ]
-    stack = _with_backward("", lines, step.training).times(model.encoder_layers)
-    last = _with_backward("", _norms(model, step, int(model.final_norm), 0), step.training)
-    whole = join_ledgers("encoder", [_embedding(model, step), stack, last])
-    return Ledger("encoder", tuple(replace(line, name=f"{line.name}, encoder") for line in whole.lines))
+    last = _norms(model, step, int(model.final_norm), 0)
+    return [(1, _embedding(model, step)), (model.encoder_layers, _layer(model, step, None, False)), (1, last)]
 
 
-def _embedding(model: Model, step: StepSizes) -> Ledger:
+def _layer(model: Model, step: StepSizes, window: Number | None, sparse: bool) -> list[Line]:
+    """A layer without cross-attention."""
+    norms = _norms(model, step, model.norms_per_layer, 2)
+    return [*norms, *attention_lines(model, step, window), *_feed_forward(model, step, sparse)]
+
+
+def _embedding(model: Model, step: StepSizes) -> list[Line]:
     d, tokens = model.d_model, step.tokens
     lines = [Line("embedding: rows", 0, storage_bytes(tokens * d, step.weights), step.item * tokens * d)]
     tables = (model.positions != 0) + (model.segments != 0)
     if tables:
-        lines.append(
-            Line("embedding: positions", tables * tokens * d, storage_bytes(tables * step.new * d, step.weights))
-        )
-    if model.embedding_norm:
-        lines.append(_norm("embedding: norm", model, step))
-    return _with_backward("embedding", lines, step.training)
+        read = storage_bytes(tables * step.new * d, step.weights)
+        lines.append(Line("embedding: positions", tables * tokens * d, read))
+    return [*lines, _norm("embedding: norm", model, step)] if model.embedding_norm else lines
 
 
 def _norms(model: Model, step: StepSizes, norms: Number, residuals: int) -> list[Line]:
     moved = step.item * step.tokens * model.d_model
-    lines = []
-    if is_symbol(norms) or norms:
-        lines.append(_norm("norms: scaling", model, step).times(norms))
-    if residuals:
-        added = Line("norms: residuals", step.tokens * model.d_model, 2 * moved, moved)
-        lines.append(added.times(residuals))
-    return lines
+    lines = [_norm("norms: scaling", model, step).times(norms)] if is_symbol(norms) or norms else []
+    added = Line("norms: residuals", step.tokens * model.d_model, 2 * moved, moved)
+    return [*lines, added.times(residuals)] if residuals else lines
 
 
 def _norm(name: str, model: Model, step: StepSizes) -> Line:
@@ -312,35 +290,30 @@ def experts_used(model: Model, tokens: Number) -> Number:
     return experts if active == experts else -experts * math.expm1(tokens * math.log1p(-active / experts))
 
 
-def _logits(model: Model, step: StepSizes, tokens: Number) -> Ledger:
+def _output(model: Model, step: StepSizes, tokens: Number) -> list[Line]:
+    """Logits, or of an encoder with a pooler, one vector per sequence times a square matrix."""
     d, words = model.d_model, model.vocabulary
-    lines = [projection_line("logits: product", tokens, d, words, step)]
-    if model.head_bias:
-        lines.append(_bias("logits: bias", tokens, words, step))
-    return _with_backward("logits", lines, step.training)
+    if model.kind != "encoder":
+        product = projection_line("logits: product", tokens, d, words, step)
+        return [product, _bias("logits: bias", tokens, words, step)] if model.head_bias else [product]
+    product = projection_line("logits: pooler", step.batch, d, d, step)
+    rest = Line("logits: bias and tanh of the pooler", 2 * step.batch * d, storage_bytes(d, step.weights))
+    return [product, rest] if model.pooler else []
 
 
-def _pooler(model: Model, step: StepSizes) -> Ledger:
-    """One vector per sequence times a square matrix."""
-    d = model.d_model
-    lines = [projection_line("logits: pooler", step.batch, d, d, step)]
-    lines.append(Line("logits: bias and tanh of the pooler", 2 * step.batch * d, storage_bytes(d, step.weights)))
-    return _with_backward("logits", lines, step.training)
-
-
-def _with_backward(name: str, lines: list[Line], training: bool) -> Ledger:
-    """The lines with their backward pass: a product has two gradients of its size, by input and by weights; other lines
-    take twice their work. Scores have theirs already."""
-    if not training:
-        return Ledger(name, tuple(lines))
-    backward = []
-    for line in lines:
-        if line.name.startswith(("scores", "cache")):
-            continue
-        by = ("by its input", "by its weights") if line.product else ("backward",)
-        flops = line.flops if line.product else 2 * line.flops
-        backward += [Line(f"{line.name}, {what}", flops, line.read, line.written, line.product) for what in by]
-    return Ledger(name, (*lines, *backward))
+def _joined(pieces: Pieces, training: bool) -> list[Line]:
+    """All lines, each as often as its layer is there, with their backward pass: a product has two gradients of its
+    size, by input and by weights; other lines take twice their work. Scores have theirs already."""
+    found = []
+    for count, lines in pieces:
+        forward = [line.times(count) for line in lines if is_symbol(count) or count]
+        found += forward
+        for line in forward if training else ():
+            if not line.name.startswith(("scores", "cache")):
+                by = ("by its input", "by its weights") if line.product else ("backward",)
+                flops = line.flops if line.product else 2 * line.flops
+                found += [replace(line, name=f"{line.name}, {what}", flops=flops) for what in by]
+    return found
 
 
 def attention_lines(model: Model, step: StepSizes, window: Number | None, source: Number | None = None) -> list[Line]:
@@ -374,7 +347,7 @@ def attended_pairs(step: StepSizes, window: Number | None) -> Number:
     new, past = step.new, step.past
     if not step.causal:
         return step.batch * new * (new + past)
-    all_before = new * past + half(new * (new + 1))
+    all_before = new * past + quotient(new * (new + 1), 2)
     if window is None:
         return step.batch * all_before
     if is_symbol(window) or is_symbol(new) or is_symbol(past):
@@ -393,6 +366,11 @@ def projection_line(
     return Line(name, 2 * tokens * wide * out, step.item * tokens * wide + weights, step.item * tokens * out, True)
 
 
+def _projected(step: StepSizes, *products: tuple[str, Number, Number, Number]) -> list[Line]:
+    """Projections by name, tokens, width and width of the result."""
+    return [projection_line(f"projections: {name}", tokens, wide, out, step) for name, tokens, wide, out in products]
+
+
 def _bias(name: str, tokens: Number, numbers: Number, step: StepSizes) -> Line:
     """One addition for each number of each token."""
     return Line(name, tokens * numbers, storage_bytes(numbers, step.weights))
@@ -402,11 +380,7 @@ def _in_projections(model: Model, step: StepSizes) -> list[Line]:
     """Queries, keys and values of new tokens; earlier ones are in the cache."""
     d, tokens, queries = model.d_model, step.tokens, model.heads * model.head_width
     wide, values = model.kv_heads * model.head_width, model.kv_heads * model.value_width
-    lines = [
-        projection_line("projections: query", tokens, d, queries, step),
-        projection_line("projections: key", tokens, d, wide, step),
-        projection_line("projections: value", tokens, d, values, step),
-    ]
+    lines = _projected(step, ("query", tokens, d, queries), ("key", tokens, d, wide), ("value", tokens, d, values))
     if model.qkv_bias:
         lines.append(_bias("projections: biases", tokens, queries + wide + values, step))
     if model.qk_norm is not None:
@@ -476,7 +450,7 @@ def _latent(model: Model, step: StepSizes, window: Number | None) -> list[Line]:
     """Keys and values are made from the latent vectors (expanded), or queries are projected into the latent space
     (absorbed), whichever takes fewer flops; formulas take the latter, the choice for decoding."""
     absorbed, expanded = _absorbed(model, step, window), _expanded(model, step, window)
-    less = _flops(expanded) - _flops(absorbed)
+    less = sum(line.flops for line in expanded) - sum(line.flops for line in absorbed)
     chosen = absorbed if is_symbol(less) or less >= 0 else expanded
     assert model.latent is not None
     cached = _cached(step, window, model.latent.kv_rank + model.latent.rope_width) if step.caches else []
@@ -487,17 +461,13 @@ def _latent_projections(model: Model, step: StepSizes) -> list[Line]:
     assert model.latent is not None
     kv_rank, q_rank, rope = model.latent.kv_rank, model.latent.q_rank, model.latent.rope_width
     d, queries, tokens = model.d_model, model.heads * model.head_width, step.tokens
-    if q_rank is None:
-        lines = [projection_line("projections: query", tokens, d, queries, step)]
-    else:
-        lines = [
-            projection_line("projections: query, down", tokens, d, q_rank, step),
-            Line("projections: query norm", 4 * tokens * q_rank, storage_bytes(q_rank, step.weights)),
-            projection_line("projections: query, up", tokens, q_rank, queries, step),
-        ]
+    lines = _projected(step, ("query", tokens, d, queries))
+    if q_rank is not None:
+        lines = _projected(step, ("query, down", tokens, d, q_rank), ("query, up", tokens, q_rank, queries))
+        lines.insert(1, Line("projections: query norm", 4 * tokens * q_rank, storage_bytes(q_rank, step.weights)))
     return [
         *lines,
-        projection_line("projections: latent, down", tokens, d, kv_rank + rope, step),
+        *_projected(step, ("latent, down", tokens, d, kv_rank + rope)),
         Line("projections: latent norm", 4 * tokens * kv_rank, storage_bytes(kv_rank, step.weights)),
         *_rotation(rope * tokens * (model.heads + 1)),
     ]
@@ -533,25 +503,13 @@ def _cross(model: Model, step: StepSizes, source: Number) -> list[Line]:
     h, g, w, v = model.heads, model.kv_heads, model.head_width, model.value_width
     d, fresh = model.d_model, step.encodes
     numbers = step.batch * source * g * (w + v)
-    lines = [projection_line("projections: query, cross", step.tokens, d, h * w, step)]
-    if fresh:
-        made = step.batch * source
-        lines.append(projection_line("projections: key, cross", made, d, g * w, step))
-        lines.append(projection_line("projections: value, cross", made, d, g * v, step))
-    lines.append(projection_line("projections: output, cross", step.tokens, h * v, d, step))
+    made = step.batch * source
+    own = [("key, cross", made, d, g * w), ("value, cross", made, d, g * v)] if fresh else []
+    tokens = step.tokens
+    lines = _projected(step, ("query, cross", tokens, d, h * w), *own, ("output, cross", tokens, h * v, d))
     sizes = Sizes(step.batch, h, g, step.new, source, w, v)
     reads = (step.item * sizes.key_numbers, step.item * sizes.value_numbers) if fresh else (0, 0)
     scores = _scores(sizes, sizes.cells, step, *reads)
     lines += [replace(line, name=f"{line.name}, cross") for line in scores]
-    if fresh:
-        lines.append(Line("cache: append, cross", written=storage_bytes(numbers, step.cache)))
-    else:
-        lines.append(Line("cache: read, cross", read=storage_bytes(numbers, step.cache)))
-    return lines
-
-
-def _flops(lines: list[Line]) -> Number:
-    total: Number = 0
-    for line in lines:
-        total = total + line.flops
-    return total
+    moved = storage_bytes(numbers, step.cache)
+    return [*lines, Line("cache: append, cross", written=moved) if fresh else Line("cache: read, cross", read=moved)]

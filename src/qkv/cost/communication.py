@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import OptionError, OptionTypeError, QkvError, complaint
-from .ledger import Number
+from .ledger import Number, quotient
 from .lookup import MAX_SHOWN, match_name, read_data
 from .machine import MAX_FILE_BYTES, cache_folder, processor_name, write_json
 from .price import MULTIPLY_RATE
-from .sizes import BITS, check_size, is_symbol
+from .sizes import BITS, check_choice, check_number, check_size, is_symbol
 
 SUM_BYTES = 4  # sums are float32, or wider if inputs are
 INDEX_BYTES = 8  # of a key's position
@@ -35,6 +35,10 @@ _RATE = re.compile(
     rf"(?P<number>{_NUMBER})\s*(?:(?P<prefix>[kmgt]?)(?P<unit>bytes?|bits?|b)\s*(?:ps|/\s*s(?:ec)?)?)?", re.I
 )
 _TIME = re.compile(rf"(?P<number>{_NUMBER})\s*(?P<unit>ns|us|µs|ms|s)", re.I)
+# What identifies a measured call, with its dtype.
+_CALL = (
+    "tokens", "batch", "heads", "kv_heads", "width", "value_width", "causal", "window", "learns", "features"
+)  # fmt: skip
 _POWERS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 _DTYPES = {"float64": 8, **{name: bits // 8 for name, bits in BITS.items() if name.startswith(("float", "bfloat"))}}
@@ -81,6 +85,10 @@ class Spread:
     @property
     def sums(self) -> Number:
         return SUM_BYTES if is_symbol(self.item) else max(SUM_BYTES, self.item)
+
+    @property
+    def passes(self) -> int:
+        return 2 if self.learns else 1
 
     @property
     def swaps(self) -> bool:
@@ -168,12 +176,10 @@ def wire(split: str, spread: Spread) -> Wire:
     >>> wire("ring", call).sent, wire("heads", call).sent, wire("gather", call).messages
     (3145728, 4718592, 3)
     """
-    if split not in _OF_SPLIT:
-        raise OptionError(complaint("split", repr(split), f"one of {', '.join(SPLITS)}"))
+    check_choice("split", split, SPLITS)
     found = _OF_SPLIT[split](spread)
-    phases = [None if phase is None else Phase(*map(_whole, phase)) for phase in (found.forward, found.backward)]
-    assert phases[0] is not None
-    return Wire(split, _whole(found.total), phases[0], phases[1], _whole(found.peak_bytes))
+    backward = None if found.backward is None else Phase(*map(_whole, found.backward))
+    return Wire(split, _whole(found.total), Phase(*map(_whole, found.forward)), backward, _whole(found.peak_bytes))
 
 
 def merged_step(
@@ -203,31 +209,28 @@ def _ring(s: Spread) -> Wire:
     first half of its queries and the second half of rank R − 1 − r's, so that all ranks have equal work."""
     share, keys = s.shard, s.batch * s.kv_heads * (s.width + s.value_width)
     if s.swaps:
-        all_keys, most = share * _over_whole(s.ranks * (3 * s.ranks - 2), 4), (s.ranks - 1) * share
+        all_keys, most = share * quotient(s.ranks * (3 * s.ranks - 2), 4), (s.ranks - 1) * share
         swapping = s.ranks if is_symbol(s.ranks) else s.ranks - s.ranks % 2
         pairs = s.heads * _over(s.tokens * (s.tokens + 1), 2 * s.ranks)
     else:
         (all_keys, most), swapping = _fetched(s), 0
         pairs = s.heads * _busiest_pairs(s)
     rows = s.batch * s.heads * _over(share, 2)  # of the exchanged half
+    rows, moves = (rows, 2) if swapping != 0 else (0, 0)
     there, back = rows * s.width * s.item, rows * (s.value_width + 1) * s.sums
-    there, back = (there, back) if swapping != 0 else (0, 0)
-    moves = 2 if swapping != 0 else 0
     others = _peers(s)
     forward = Phase(there, most * keys * s.item, back, others + moves, pair_flops(s, pairs))
     total = all_keys * keys * s.item + swapping * (there + back)
     backward = None
     if s.learns:
         # Queries, outputs, their gradients and log-sum-exps are sent; gradients of queries come back.
-        there = rows * ((s.width + 2 * s.value_width) * s.item + s.sums) if swapping != 0 else 0
-        back = rows * s.width * s.sums if swapping != 0 else 0
+        there, back = rows * ((s.width + 2 * s.value_width) * s.item + s.sums), rows * s.width * s.sums
         during = most * keys * (s.item + s.sums)
         backward = Phase(there, during, back, 2 * others + moves, pair_flops(s, pairs, backward=True))
         total = total + all_keys * keys * (s.item + s.sums) + swapping * (there + back)
     # Two messages of keys and values are in flight; outputs are sums until the end.
     peak = shard_bytes(s) + 2 * _piece(share) * keys * s.item + s.batch * s.heads * share * (s.value_width + 1) * s.sums
-    if swapping != 0:
-        peak = peak + rows * s.width * s.item
+    peak = peak + rows * s.width * s.item
     if s.learns:
         peak = peak + 2 * _piece(share) * keys * s.sums + share * (keys + s.batch * s.heads * s.width) * s.sums
     return Wire("ring", total, forward, backward, peak)
@@ -240,10 +243,9 @@ def _gather(s: Spread) -> Wire:
     pairs = s.heads * _busiest_pairs(s)
     forward = Phase(most * keys, 0, 0, _peers(s), pair_flops(s, pairs))
     back = Phase(0, 0, most * keys, _peers(s), pair_flops(s, pairs, backward=True)) if s.learns else None
-    passes = 2 if s.learns else 1
     # Once as received, and once concatenated with the rank's own.
-    peak = shard_bytes(s) + (2 * most + s.shard) * keys * passes
-    return Wire("gather", passes * all_keys * keys, forward, back, peak)
+    peak = shard_bytes(s) + (2 * most + s.shard) * keys * s.passes
+    return Wire("gather", s.passes * all_keys * keys, forward, back, peak)
 
 
 def _heads(s: Spread) -> Wire:
@@ -260,8 +262,8 @@ def _heads(s: Spread) -> Wire:
     forward = Phase(there, 0, back, 2 * others, pair_flops(s, pairs))
     # Gradients travel in the opposite direction.
     backward = Phase(back, 0, there, 2 * others, pair_flops(s, pairs, backward=True)) if s.learns else None
-    peak = shard_bytes(s) + s.batch * s.tokens * (own_heads + own_kv) * ends * s.item * (2 if s.learns else 1)
-    return Wire("heads", (2 if s.learns else 1) * s.ranks * (there + back), forward, backward, peak)
+    peak = shard_bytes(s) + s.batch * s.tokens * (own_heads + own_kv) * ends * s.item * s.passes
+    return Wire("heads", s.passes * s.ranks * (there + back), forward, backward, peak)
 
 
 def _scan(s: Spread) -> Wire:
@@ -283,7 +285,7 @@ def _scan(s: Spread) -> Wire:
     flops = each * s.shard * (s.heads + s.kv_heads)  # every query reads the state, every key is added to it
     forward = Phase(sent, 0, 0, messages, flops)
     backward = Phase(sent, 0, 0, messages, 2 * flops) if s.learns else None
-    return Wire("scan", (2 if s.learns else 1) * total, forward, backward, shard_bytes(s) + 3 * state)
+    return Wire("scan", s.passes * total, forward, backward, shard_bytes(s) + 3 * state)
 
 
 def _argmax(s: Spread) -> Wire:
@@ -292,13 +294,13 @@ def _argmax(s: Spread) -> Wire:
     all_rows, most = _queries_sent(s)
     rows = s.batch * s.heads
     found = INDEX_BYTES + s.width * s.item
-    during, values = most * rows * (s.width * s.item + found), rows * s.shard * s.value_width * s.item
-    values = values if s.ranks != 1 else 0
+    during = most * rows * (s.width * s.item + found)
+    values = rows * s.shard * s.value_width * s.item if s.ranks != 1 else 0
     flops = 2 * s.batch * s.heads * _busiest_pairs(s) * s.width
     forward = Phase(0, during, most * rows * INDEX_BYTES + values, 4 * _peers(s), flops)
     # Values have a gradient, queries and keys have none.
     backward = Phase(values, 0, 0, _peers(s), 0) if s.learns else None
-    total = all_rows * rows * (s.width * s.item + found + INDEX_BYTES) + s.ranks * values * (2 if s.learns else 1)
+    total = all_rows * rows * (s.width * s.item + found + INDEX_BYTES) + s.ranks * values * s.passes
     peak = shard_bytes(s) + rows * s.shard * (2 * s.width * s.item + 2 * found)
     return Wire("argmax", total, forward, backward, peak)
 
@@ -311,8 +313,7 @@ SPLITS = tuple(_OF_SPLIT)
 
 def shard_bytes(s: Spread) -> Number:
     """Bytes of a rank's queries, keys, values and outputs, and of their gradients if there are any."""
-    size = s.batch * s.shard * (s.heads + s.kv_heads) * (s.width + s.value_width) * s.item
-    return 2 * size if s.learns else size
+    return s.passes * s.batch * s.shard * (s.heads + s.kv_heads) * (s.width + s.value_width) * s.item
 
 
 def _fetched(s: Spread) -> tuple[Number, Number]:
@@ -396,11 +397,6 @@ def _over(number: Number, by: Number) -> Number:
     return Fraction(number) / by
 
 
-def _over_whole(number: Number, by: int) -> Number:
-    """The integer quotient; of symbols, the quotient."""
-    return number / by if is_symbol(number) else number // by
-
-
 def _whole(number: Number) -> Number:
     """Rounded up to an integer; symbols stay."""
     return math.ceil(number) if isinstance(number, Fraction | int) else number
@@ -428,10 +424,7 @@ class Link:
 
     def __post_init__(self) -> None:
         for name in ("bandwidth", "latency", "rate"):
-            given = getattr(self, name)
-            good = isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
-            if not good or given < 0 or (given == 0 and name != "latency"):
-                raise OptionError(complaint(name, repr(given), "a positive number"))
+            check_number(name, getattr(self, name), zero=name == "latency")
 
     def seconds(self, call: Wire) -> float:
         """Time of a split call over this link."""
@@ -471,25 +464,15 @@ def as_link(given: Any) -> Link:
     if found is None or (wait and waits is None):
         hint = "10GBps, '10 GB/s' and 100Gbit are rates, a bare number is GB/s; 10GBps,5us has a latency too"
         return links()[match_name("link", text, read_data(LINKS_FILE), "a rate, or the name of a link", hint)]
-    bandwidth = float(found["number"]) * _scale(found["prefix"], found["unit"])
+    prefix, unit = (found["prefix"] or "").lower(), found["unit"] or ""
+    bits = 8 if unit == "b" or unit.lower().startswith("bit") else 1
+    bandwidth = float(found["number"]) * (_POWERS[prefix] / bits if unit else 1e9)
     latency = DEFAULT_LATENCY if waits is None else float(waits["number"]) * _SECONDS[waits["unit"].lower()]
     if not 0 < bandwidth < 1e18 or not 0 <= latency < 1e6:
         shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
-        wanted = (
-            "a rate above 0 and below 10^18 bytes per second"
-            if 0 <= latency < 1e6
-            else "a latency of 0 or more, in seconds"
-        )
+        wanted = "a rate above 0 and below 10^18 bytes per second, and a latency of 0 or more, in seconds"
         raise OptionError(complaint("link", repr(shown), wanted))
     return Link(bandwidth, latency, name=text if isinstance(given, str) and found["unit"] else f"{text} GB/s")
-
-
-def _scale(prefix: str | None, unit: str | None) -> float:
-    if unit is None:
-        return 1e9
-    power = _POWERS[(prefix or "").lower()]
-    bits = unit == "b" or unit.lower().startswith("bit")
-    return power / 8 if bits else power
 
 
 @dataclass(frozen=True)
@@ -523,25 +506,19 @@ class Point:
     taken: str = ""
 
     def __post_init__(self) -> None:
-        if self.split not in SPLITS:
-            raise OptionError(complaint("split", repr(self.split), f"one of {', '.join(SPLITS)}"))
-        if self.dtype not in _DTYPES:
-            raise OptionError(complaint("dtype", repr(self.dtype), f"one of {', '.join(_DTYPES)}"))
-        if isinstance(self.seconds, bool) or not isinstance(self.seconds, int | float) or not 0 < self.seconds < 1e9:
-            raise OptionError(complaint("seconds", repr(self.seconds), "a positive number"))
-        if isinstance(self.bytes, bool) or not isinstance(self.bytes, int) or self.bytes < 0:
-            raise OptionError(complaint("bytes", repr(self.bytes), "a whole number"))
+        check_choice("split", self.split, SPLITS)
+        check_choice("dtype", self.dtype, _DTYPES)
+        check_number("seconds", self.seconds)
+        check_size("bytes", self.bytes, 0)
         self.spread()
 
     @property
     def sizes(self) -> tuple[Any, ...]:
         """Identifies the call: points with equal sizes differ in ranks or split."""
-        mine = ("tokens", "batch", "heads", "kv_heads", "width", "value_width", "dtype", "causal", "window", "learns")
-        return tuple(getattr(self, name) for name in (*mine, "features"))
+        return tuple(getattr(self, name) for name in (*_CALL, "dtype"))
 
     def spread(self, ranks: int | None = None) -> Spread:
-        names = ("batch", "heads", "kv_heads", "width", "value_width", "tokens", "causal", "window", "learns")
-        sizes = {name: getattr(self, name) for name in (*names, "features")}
+        sizes = {name: getattr(self, name) for name in _CALL}
         return Spread(**sizes, ranks=self.ranks if ranks is None else ranks, item=_DTYPES[self.dtype])
 
     def predicted(self, link: Link | None = None) -> float:
@@ -569,16 +546,13 @@ def read_points(file: Path | str | None = None) -> list[Point]:
             raise ValueError("format of another version")
         if file is None and found["machine"] != processor_name():
             return []
-        return sorted(
-            map(_point, found["points"]), key=lambda point: (*map(repr, point.sizes), point.ranks, point.split)
-        )
+        points = map(_point, found["points"])
+        return sorted(points, key=lambda point: (*map(repr, point.sizes), point.ranks, point.split))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError, QkvError) as error:
         if file is None:
             return []
-        hint = "run qkv calibrate --ranks 4"
-        raise OptionError(
-            complaint("points", f"{Path(file).name}: {error}", "points written by qkv calibrate --ranks", hint)
-        ) from None
+        given, wanted = f"{Path(file).name}: {error}", "points written by qkv calibrate --ranks"
+        raise OptionError(complaint("points", given, wanted, "run qkv calibrate --ranks 4")) from None
 
 
 def write_points(points: Iterable[Point], file: Path | str | None = None) -> Path:

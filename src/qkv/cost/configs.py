@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
 from .architecture import Latent, Model
@@ -42,9 +43,9 @@ def read_config(path: str | Path) -> Model:
         if size > MAX_CONFIG_BYTES:
             raise OptionError(complaint("config", f"{file.name} of {size} bytes", f"at most {MAX_CONFIG_BYTES} bytes"))
         text = file.read_bytes()
+    except OptionError:
+        raise
     except (OSError, ValueError) as error:
-        if isinstance(error, OptionError):
-            raise
         raise OptionError(complaint("config", f"{file.name}: {error}", "a file that can be read as JSON")) from None
     folder = file.resolve().parent.name
     name = folder if file.name == "config.json" and folder else file.stem
@@ -93,86 +94,56 @@ def model_of(config: dict[str, Any], name: str, file: str = "config.json") -> Mo
 
 
 class Fields:
-    """The entries of a config; each is checked when it is read."""
+    """The entries of a config; each is checked when it is read, and null is as good as missing."""
 
     def __init__(self, config: dict[str, Any], file: str) -> None:
-        self.config, self.file = config, file
+        self.config, self.file = {name: value for name, value in config.items() if value is not None}, file
 
-    def without_nulls(self) -> dict[str, Any]:
-        return {name: value for name, value in self.config.items() if value is not None}
-
-    def size(self, *names: str, default: int | None = None, least: int = 1) -> int:
-        """A whole number under the first of these names that is present; else `default`."""
-        found = self.optional_size(*names, least=least)
-        if found is None and default is None:
-            self._refuse(names[0], "nothing", "a whole number")
-        return default if found is None else found  # pyright: ignore[reportReturnType]
-
-    def optional_size(self, *names: str, least: int = 1) -> int | None:
-        """The same, or None if all are missing or null."""
-        for name in names:
-            found = self.config.get(name)
-            if found is None:
-                continue
-            if isinstance(found, bool) or not isinstance(found, int) or not least <= found <= LARGEST:
-                self._refuse(name, _short(found), f"a whole number from {least} to 2^63 - 1")
-            return found
-        return None
-
-    def flag(self, name: str, default: bool) -> bool:
-        found = self.config.get(name)
-        if found is None:
-            return default
-        if not isinstance(found, bool):
-            self._refuse(name, _short(found), "true or false")
-        return found
-
-    def share(self, *names: str, default: float) -> float:
-        """A number from 0 to 1, at the top level or in rope_parameters, where newer configs have it."""
-        inner = self.config.get("rope_parameters")
+    def entry(
+        self, names: Sequence[str], good: Callable[[Any], bool], wanted: str, default: Any = None, inside: str = ""
+    ) -> Any:
+        """The first of these entries that is there, at the top level or in the object `inside`; else the default."""
+        inner = self.config.get(inside)
         for where in (self.config, inner if isinstance(inner, dict) else {}):
             for name in names:
-                found = where.get(name)
-                if found is None:
-                    continue
-                if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= 1:
-                    self._refuse(name, _short(found), "a number from 0 to 1")
-                return float(found)
+                if (found := where.get(name)) is not None:
+                    return found if good(found) else self.refuse(name, _short(found), wanted)
         return default
 
-    def word(self, name: str, default: str) -> str:
-        found = self.config.get(name)
-        if found is None:
-            return default
-        if not isinstance(found, str):
-            self._refuse(name, _short(found), "text")
-        return found
+    def size(self, names: Sequence[str], default: int | None = None, least: int = 1, optional: bool = False) -> Any:
+        """A whole number; None only if it is optional."""
+        wanted = f"a whole number from {least} to 2^63 - 1"
+        found = self.entry(names, lambda found: type(found) is int and least <= found <= LARGEST, wanted, default)
+        return self.refuse(names[0], "nothing", "a whole number") if found is None and not optional else found
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        return self.entry([name], lambda found: isinstance(found, bool), "true or false", default)
+
+    def share(self, names: Sequence[str], default: float) -> float:
+        """A number from 0 to 1; newer configs have it in rope_parameters."""
+
+        def good(found: Any) -> bool:
+            return type(found) in (int, float) and 0 <= found <= 1
+
+        return float(self.entry(names, good, "a number from 0 to 1", default, "rope_parameters"))
 
     def kinds_of_layers(self, layers: int) -> list[str] | None:
         """The kind of attention of each layer, if the config lists them."""
-        found = self.config.get("layer_types")
-        if found is None:
-            return None
-        if not isinstance(found, list) or len(found) != layers or not all(isinstance(kind, str) for kind in found):
-            self._refuse("layer_types", _short(found), f"a list of {layers} names, one per layer")
-        for kind in found:
-            if kind not in SUPPORTED_LAYERS:
-                self._refuse("layer_types", _short(kind), f"layers of {' or '.join(SUPPORTED_LAYERS)}")
-        return found
 
-    def list_length(self, name: str) -> int:
-        found = self.config.get(name)
-        if found is not None and not isinstance(found, list):
-            self._refuse(name, _short(found), "a list")
-        return len(found or [])
+        def good(found: Any) -> bool:
+            return isinstance(found, list) and len(found) == layers and all(isinstance(kind, str) for kind in found)
+
+        found = self.entry(["layer_types"], good, f"a list of {layers} names, one per layer")
+        for kind in found or ():
+            if kind not in SUPPORTED_LAYERS:
+                self.refuse("layer_types", _short(kind), f"layers of {' or '.join(SUPPORTED_LAYERS)}")
+        return found
 
     def must_be(self, name: str, wanted: Any) -> None:
         """Refuse an entry with another value, which means an architecture that is not supported."""
-        found = self.config.get(name, wanted)
-        if found not in (wanted, None):
-            self._refuse(name, _short(found), f"{wanted!r}; other values are not supported")
+        self.entry([name], lambda found: found == wanted, f"{wanted!r}; other values are not supported")
 
-    def _refuse(self, name: str, given: str, wanted: str) -> None:
+    def refuse(self, name: str, given: str, wanted: str) -> NoReturn:
         raise OptionError(complaint(f"{self.file}, {name}", given, wanted, _BY_HAND if given == "nothing" else ""))
 
 
@@ -189,7 +160,7 @@ def _short(value: Any) -> str:
 def read_family(kind: str, fields: Fields) -> dict[str, Any]:
     """The fields of `Model` that a config of a family gives, as families.toml says."""
     family = _family(kind)
-    fields = Fields({**family.pop("config", {}), **fields.without_nulls()}, fields.file)
+    fields = Fields({**family.pop("config", {}), **fields.config}, fields.file)
     window, must = family.pop("window", None), family.pop("must", {})
     given: dict[str, Any] = {}
     for name, rule in family.items():
@@ -218,21 +189,24 @@ def _read(rule: dict[str, Any], fields: Fields, given: dict[str, Any]) -> Any:
         found = fields.flag(rule["flag"], default)
         return found if "words" not in rule else rule["words"][0 if found else 1]
     if "share" in rule:
-        return int(fields.share(*rule["share"], default=default) * _head_width(given))
+        return int(fields.share(rule["share"], default) * _head_width(given))
     if "word" in rule:
-        return fields.word(rule["word"], "").startswith(rule["starts"])
+        return fields.entry([rule["word"]], lambda found: isinstance(found, str), "text", "").startswith(rule["starts"])
     if "length" in rule:
-        return fields.list_length(rule["length"])
+        return len(fields.entry([rule["length"]], lambda found: isinstance(found, list), "a list", ()))
     if "same" in rule:
         found = given[rule["same"]]
     elif default == "none":
-        return fields.optional_size(*rule["size"])
+        return fields.size(rule["size"], optional=True)
     else:
         if isinstance(default, str):
             default = rule.get("times", 1) * (_head_width(given) if default == "head_width" else given[default])
-        found = fields.size(*rule["size"], default=default, least=rule.get("least", 1))
+        found = fields.size(rule["size"], default, rule.get("least", 1))
     if "over" in rule:
-        found = _exact_quotient(fields, rule["size"][0], found, given[rule["over"]])
+        found, rest = divmod(found, by := given[rule["over"]])
+        if rest:
+            shown = f"{found * by + rest} with experts of {by}"
+            fields.refuse(rule["size"][0], shown, "a multiple of moe_intermediate_size")
     return max(found + rule["plus"], 1) if "plus" in rule else found
 
 
@@ -241,24 +215,17 @@ def _head_width(given: dict[str, Any]) -> int:
     return given["d_model"] // given["heads"] if width is None else width
 
 
-def _exact_quotient(fields: Fields, name: str, number: int, by: int) -> int:
-    if number % by:
-        given, wanted = f"{number} with experts of {by}", "a multiple of moe_intermediate_size"
-        raise OptionError(complaint(f"{fields.file}, {name}", given, wanted))
-    return number // by
-
-
 def _windows(rule: dict[str, Any], fields: Fields, layers: int) -> dict[str, Any]:
     """The window and its number of layers: as the config lists them, else as the family has them."""
-    if "if" in rule and not fields.flag(rule["if"], False):
+    if "if" in rule and not fields.flag(rule["if"]):
         return {}
-    window, kinds = fields.optional_size("sliding_window"), fields.kinds_of_layers(layers)
+    window, kinds = fields.size(["sliding_window"], optional=True), fields.kinds_of_layers(layers)
     if kinds is not None:
         windowed = kinds.count("sliding_attention")
     elif "after" in rule:
-        windowed = max(layers - fields.size(*rule["after"], default=0, least=0), 0)
+        windowed = max(layers - fields.size(rule["after"], 0, least=0), 0)
     elif "every" in rule:
-        windowed = layers - layers // fields.size(*rule["every"], default=rule["default"])
+        windowed = layers - layers // fields.size(rule["every"], rule["default"])
     else:
         windowed = layers if rule["layers"] == "all" else (layers + 1) // 2
     return {"window": window, "window_layers": windowed} if window and windowed else {}
@@ -266,13 +233,12 @@ def _windows(rule: dict[str, Any], fields: Fields, layers: int) -> dict[str, Any
 
 def _falcon(fields: Fields, given: dict[str, Any]) -> dict[str, Any]:
     """Falcon's key/value heads and norms depend on its generation; without ALiBi it rotates."""
-    new, shared = fields.flag("new_decoder_architecture", False), fields.flag("multi_query", True)
+    new, shared = fields.flag("new_decoder_architecture"), fields.flag("multi_query", True)
     heads, parallel = given["heads"], fields.flag("parallel_attn", True)
     found: dict[str, Any] = {
-        "kv_heads": fields.size("num_kv_heads", "n_head_kv", default=heads) if new else 1 if shared else heads,
-        "norms_per_layer": fields.size("num_ln_in_parallel_attn", default=2) if new else 1 if parallel else 2,
+        "kv_heads": fields.size(["num_kv_heads", "n_head_kv"], heads) if new else 1 if shared else heads,
+        "norms_per_layer": fields.size(["num_ln_in_parallel_attn"], 2) if new else 1 if parallel else 2,
     }
-    if not fields.flag("alibi", False):
-        share = fields.share("partial_rotary_factor", "rotary_pct", default=1.0)
-        found["rotary"] = int(share * _head_width(given))
+    if not fields.flag("alibi"):
+        found["rotary"] = int(fields.share(["partial_rotary_factor", "rotary_pct"], 1.0) * _head_width(given))
     return found

@@ -3,16 +3,16 @@ the programs of the exercises (`layer_listing`, `step_listing`)."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
 from ..masks import Causal, Extent, Mask, Padding, Window, as_mask
 from ..masks.count import Reach, reach
 from ..masks.grid import as_size
 from ..similarity import AnySimilarity, FeatureMap, Polynomial, Softmax, as_similarity
-from .ledger import Ledger, Line, Number, as_sizes, exact_quotient, half
-from .sizes import BITS, RANKS, Sizes, check_heads, check_sizes
+from .ledger import Ledger, Line, Number, as_sizes, quotient
+from .sizes import BITS, RANKS, Sizes, check_choice, check_heads, check_sizes, is_symbol
 
 ITEM_BYTES = {"float64": 8, **{name: bits // 8 for name, bits in BITS.items() if bits >= 8}}
 BACKENDS = ("reference", "blockwise", "linear", "argmax", "native")
@@ -69,7 +69,7 @@ def count(
         raise OptionTypeError(complaint("training", repr(training), "True or False"))
     if features is not None:
         (features,) = as_sizes(features)
-        if not hasattr(features, "free_symbols") and (type(features) is not int or features < 1):
+        if not is_symbol(features) and (type(features) is not int or features < 1):
             raise OptionError(complaint("features", repr(features), "a whole number of at least 1"))
     pairs, reached = _pairs(sizes, mask, len(_shape("query", query)))
     workload = Workload(sizes, pairs, item, given, features, *(reached or (None, None)))
@@ -82,8 +82,7 @@ def count(
 
 def _backend(backend: str, workload: Workload, mask: Mask | None) -> str:
     """The backend whose lines are counted."""
-    if backend != "auto" and backend not in BACKENDS:
-        raise OptionError(complaint("backend", repr(backend), "one of auto, " + ", ".join(BACKENDS)))
+    check_choice("backend", backend, ("auto", *BACKENDS))
     serving = backends_for(workload.similarity)
     if not all(isinstance(part, Causal | Padding) for part in (() if mask is None else mask.parts())):
         # Sums over keys are shared by all queries, and a key cannot be removed from a sum.
@@ -116,9 +115,7 @@ def sizes_of_shapes(query: Any, key: Any, value: Any) -> Sizes:
 
 def item_bytes(dtype: Any) -> Number:
     """Bytes per number of a dtype, given by name or as a torch dtype; integers and symbols are bytes already."""
-    if isinstance(dtype, int) and not isinstance(dtype, bool) and dtype > 0:
-        return dtype
-    if hasattr(dtype, "free_symbols"):
+    if is_symbol(dtype) or (isinstance(dtype, int) and not isinstance(dtype, bool) and dtype > 0):
         return dtype
     name = str(dtype).removeprefix("torch.")
     if name not in ITEM_BYTES:
@@ -132,15 +129,10 @@ def _shape(name: str, given: Any) -> tuple[Any, ...]:
     shape = getattr(given, "shape", given)
     if not isinstance(shape, tuple | list):
         raise ShapeError(complaint(name, repr(given), "a tensor or a shape", 'such as (1, 8, 1024, 64) or "b h n d"'))
-    sizes = []
-    for size in shape:
-        (size,) = as_sizes(size)
-        if not hasattr(size, "free_symbols") and (isinstance(size, bool) or not isinstance(size, int)):
-            raise ShapeError(complaint(name, repr(tuple(shape)), "whole numbers, or names of sizes"))
-        if isinstance(size, int) and size < 0:
-            raise ShapeError(complaint(name, repr(tuple(shape)), "sizes that are not negative"))
-        sizes.append(size)
-    return tuple(sizes)
+    sizes = as_sizes(*shape)
+    if not all(is_symbol(size) or (type(size) is int and size >= 0) for size in sizes):
+        raise ShapeError(complaint(name, repr(tuple(shape)), "whole numbers that are not negative, or names of sizes"))
+    return sizes
 
 
 def _pairs(sizes: Sizes, mask: Mask | None, dims: int) -> tuple[Number, Reach | None]:
@@ -161,33 +153,31 @@ def _symbolic_pairs(mask: Mask, sizes: Sizes) -> Number:
     n, m = sizes.len_q, sizes.len_k
     if isinstance(mask, Causal):
         if mask.offset is None and n == m:
-            return half(n * (n + 1))
+            return quotient(n * (n + 1), 2)
         if mask.offset is not None and m - n == mask.offset:  # the queries are the last of the keys
-            return n * m - half(n * (n - 1))
+            return n * m - quotient(n * (n - 1), 2)
     if isinstance(mask, Window) and mask.left is not None and mask.right == 0 and n == m and mask.offset in (None, 0):
-        from .symbolic import symbolic_minimum
+        import sympy
 
-        w = symbolic_minimum(n, mask.left + 1)  # keys of each query; the first queries have fewer
-        return n * w - half(w * (w - 1))
-    raise OptionError(
-        complaint(
-            "mask",
-            f"{mask!r} over {n} queries and {m} keys",
-            "numbers for the lengths, or a mask with a closed form",
-            "Causal() over n and n, or Causal(offset=past) over n and past + n, has one",
-        )
-    )
+        w = sympy.Min(n, mask.left + 1)  # keys of each query; the first queries have fewer
+        return n * w - quotient(w * (w - 1), 2)
+    given, wanted = f"{mask!r} over {n} queries and {m} keys", "numbers for the lengths, or a mask with a closed form"
+    hint = "Causal() over n and n, or Causal(offset=past) over n and past + n, has one"
+    raise OptionError(complaint("mask", given, wanted, hint))
 
 
-class Workload(NamedTuple):
+@dataclass
+class Workload:
     """What the lines of a call are counted from.
 
     Attributes:
         pairs: attended pairs of a query and a key, over batch and heads.
         item: bytes per number.
         features: number of features, if given.
-        attending: queries, over batch and heads, that attend to at least one key; None: all.
-        attended: keys, over batch and key/value heads, that at least one query attends to; None: all.
+        rows: queries, over batch and heads, that attend to a key; the results of the others are 0 without work.
+        keys: keys, over batch and key/value heads, that a query attends to; the others need not be read.
+        query_bytes, key_bytes, value_bytes: of those queries and keys.
+        inputs, outputs: bytes of all arguments, and of the result.
     """
 
     sizes: Sizes
@@ -195,38 +185,17 @@ class Workload(NamedTuple):
     item: Number
     similarity: AnySimilarity
     features: Number | None = None
-    attending: Number | None = None
-    attended: Number | None = None
+    rows: Number = None
+    keys: Number = None
 
-    @property
-    def inputs(self) -> Number:
-        return self.item * (self.sizes.query_numbers + self.sizes.key_numbers + self.sizes.value_numbers)
-
-    @property
-    def outputs(self) -> Number:
-        return self.item * self.sizes.out_numbers
-
-    @property
-    def rows(self) -> Number:
-        """Queries that attend to a key; the results of the others are 0 without work."""
-        return self.sizes.rows if self.attending is None else self.attending
-
-    @property
-    def keys(self) -> Number:
-        """Keys that a query attends to; the others need not be read."""
-        return self.sizes.batch * self.sizes.heads_kv * self.sizes.len_k if self.attended is None else self.attended
-
-    @property
-    def query_bytes(self) -> Number:
-        return self.item * self.rows * self.sizes.width
-
-    @property
-    def key_bytes(self) -> Number:
-        return self.item * self.keys * self.sizes.width
-
-    @property
-    def value_bytes(self) -> Number:
-        return self.item * self.keys * self.sizes.width_v
+    def __post_init__(self) -> None:
+        sizes, item = self.sizes, self.item
+        self.rows = sizes.rows if self.rows is None else self.rows
+        self.keys = sizes.batch * sizes.heads_kv * sizes.len_k if self.keys is None else self.keys
+        self.query_bytes = item * self.rows * sizes.width
+        self.key_bytes, self.value_bytes = item * self.keys * sizes.width, item * self.keys * sizes.width_v
+        self.inputs = item * (sizes.query_numbers + sizes.key_numbers + sizes.value_numbers)
+        self.outputs = item * sizes.out_numbers
 
 
 def backends_for(similarity: AnySimilarity) -> tuple[str, ...]:
@@ -246,7 +215,7 @@ def backend_ledger(backend: str, workload: Workload, training: bool) -> Ledger:
     extra = item * sizes.rows if backend != "argmax" else INDEX_BYTES * sizes.rows
     if backend == "reference":
         # The matrix of scores is written, read, written as weights and read again.
-        matrix = _arithmetic(item) * sizes.cells
+        matrix = (max(item, SUM_BYTES) if isinstance(item, int) else item) * sizes.cells
         lines = [_moved(line, matrix) for line in lines]
         extra = 2 * matrix
     if training:
@@ -311,21 +280,18 @@ def _weights(workload: Workload) -> list[Line]:
     pairs, rows, similarity = workload.pairs, workload.rows, workload.similarity
     if similarity.picks_one_key:
         return [Line("largest", flops=pairs)]
-    lines = []
+    flops: dict[str, Number] = {}
     if isinstance(similarity, Softmax):
-        lines.append(Line("scale", flops=pairs))
-        if similarity.softcap is not None:
-            lines.append(Line("softcap", flops=3 * pairs))  # divide, tanh, multiply
-        lines.append(Line("largest", flops=pairs))
-        lines.append(Line("exponentials", flops=2 * pairs))  # subtract, exp
+        softcap = {} if similarity.softcap is None else {"softcap": 3 * pairs}  # divide, tanh, multiply
+        flops = {"scale": pairs, **softcap, "largest": pairs, "exponentials": 2 * pairs}  # subtract, exp
     elif isinstance(similarity, Polynomial):
         # The offset is added, then degree − 1 multiplications.
-        lines.append(Line("power", flops=(similarity.degree - (similarity.offset == 0)) * pairs))
-    if workload.similarity.normalizes:
-        lines.append(Line("sum", flops=pairs))
+        flops = {"power": (similarity.degree - (similarity.offset == 0)) * pairs}
+    if similarity.normalizes:
+        flops["sum"] = pairs
     if isinstance(similarity, Softmax) and similarity.sink is not None:
-        lines.append(Line("sink", flops=3 * rows))  # subtract, exp, add
-    return lines
+        flops["sink"] = 3 * rows  # subtract, exp, add
+    return [Line(name, flops=count) for name, count in flops.items()]
 
 
 def _values(workload: Workload, backend: str) -> list[Line]:
@@ -384,7 +350,7 @@ def _linear(workload: Workload, training: bool) -> Ledger:
         Line("answers from the sums", flops=by_queries, read=workload.query_bytes, product=True),
         Line("quotient", flops=quotients, written=workload.outputs),
     ]
-    extra = state
+    extra, gradients = state, item * (sizes.query_numbers + sizes.key_numbers)
     if training:
         lines += [
             Line("derivative of the answer", flops=3 * quotients, read=2 * workload.outputs),
@@ -393,20 +359,11 @@ def _linear(workload: Workload, training: bool) -> Ledger:
             Line("sums over the queries", flops=by_queries, read=workload.query_bytes, product=True),
             Line("dφ(K)", flops=by_keys, read=workload.key_bytes, product=True),
             Line("dV", flops=by_keys, written=item * sizes.value_numbers, product=True),
-            Line(
-                "through the features",
-                flops=2 * (workload.rows + workload.keys) * features,
-                written=item * (sizes.query_numbers + sizes.key_numbers),
-            ),
+            Line("through the features", flops=2 * (workload.rows + workload.keys) * features, written=gradients),
             *_projected_features("through the projection of features", workload),
         ]
         extra = 2 * state + workload.inputs + workload.outputs
     return Ledger("linear", tuple(lines), workload.inputs, workload.outputs, extra)
-
-
-def _arithmetic(item: Number) -> Number:
-    """Bytes of a score: at least those of float32."""
-    return max(item, SUM_BYTES) if isinstance(item, int) else item
 
 
 def layer(
@@ -445,31 +402,23 @@ def layer(
     """
     batch, len_q, len_k, d_model, heads = as_sizes(batch, len_q, len_k, d_model, heads)
     kv_heads, head_width, past = as_sizes(heads if kv_heads is None else kv_heads, head_width, past)
-    check_layer(d_model, heads, kv_heads, head_width, batch=batch, len_q=len_q, len_k=len_k, past=past)
-    width = exact_quotient(d_model, heads) if head_width is None else head_width
-    item, pairs = as_sizes(item, pairs)
-    stored = item if cache_item is None else as_sizes(cache_item)[0]
-    for name, given in (("item", item), ("cache_item", stored), ("pairs", pairs)):
-        if given is not None and not hasattr(given, "free_symbols"):
-            as_size(name, given)
+    item, pairs, stored = as_sizes(item, pairs, item if cache_item is None else cache_item)
+    lengths = {"batch": batch, "len_q": len_q, "len_k": len_k, "past": past}
+    check_layer(d_model, heads, kv_heads, head_width, **lengths, item=item, cache_item=stored, pairs=pairs)
+    width = quotient(d_model, heads) if head_width is None else head_width
     caches, past_keys = past is not None, 0 if past is None else past
     queries, keys = heads * width, kv_heads * width
     tokens_q, tokens_k = batch * len_q, batch * len_k
-    projections = [
-        _projection("query projection", tokens_q, d_model, queries, item),
-        _projection("key projection", tokens_k, d_model, keys, item),
-        _projection("value projection", tokens_k, d_model, keys, item),
-    ]
+    shapes = {"query": (tokens_q, queries), "key": (tokens_k, keys), "value": (tokens_k, keys)}
+    projections = [_projection(f"{x} projection", rows, d_model, out, item) for x, (rows, out) in shapes.items()]
     sizes = Sizes(batch, heads, kv_heads, len_q, len_k + past_keys, width, width)
     workload = Workload(sizes, sizes.cells if pairs is None else pairs, item, Softmax())
     attention = list(backend_ledger("blockwise", workload, training).lines)
     if caches:
         # Past keys and values are read from the cache in its format.
         cached, fresh = batch * keys * past_keys, item * tokens_k * keys
-        reads = {
-            "scores": item * sizes.query_numbers + stored * cached + fresh,
-            "weighted values": stored * cached + fresh,
-        }
+        values = stored * cached + fresh
+        reads = {"scores": item * sizes.query_numbers + values, "weighted values": values}
         attention = [replace(line, read=reads.get(line.name, line.read)) for line in attention]
         projections[1:] = [replace(line, written=0) for line in projections[1:]]  # written to the cache only
         attention.insert(0, Line("append to the cache", written=2 * stored * tokens_k * keys))
@@ -479,13 +428,9 @@ def layer(
         wide = (queries, keys, keys, queries)
         for made, out in zip((*projections, output), wide, strict=True):
             lines += _projection_backward(made, item * d_model * out)
-    return Ledger(
-        "layer",
-        tuple(lines),
-        item * (tokens_q * d_model + 2 * d_model * (queries + keys)) + 2 * stored * batch * keys * past_keys,
-        item * tokens_q * d_model,
-        item * (2 * tokens_q * queries + 2 * tokens_k * keys),
-    )
+    given = item * (tokens_q * d_model + 2 * d_model * (queries + keys)) + 2 * stored * batch * keys * past_keys
+    extra = item * (2 * tokens_q * queries + 2 * tokens_k * keys)
+    return Ledger("layer", tuple(lines), given, item * tokens_q * d_model, extra)
 
 
 def step(
@@ -516,7 +461,7 @@ def check_layer(
     """Check that heads divide d_model, that key/value heads divide heads, and that sizes are possible."""
     sizes = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads, "head_width": head_width}
     for name, given in (sizes | lengths).items():
-        if given is not None and not hasattr(given, "free_symbols"):
+        if given is not None and not is_symbol(given):
             as_size(name, given)
     check_heads(heads, kv_heads)
     if head_width is None and isinstance(d_model, int) and isinstance(heads, int) and (heads < 1 or d_model % heads):
@@ -550,7 +495,7 @@ def step_listing(
     batch, past, d_model, heads = as_sizes(batch, past, d_model, heads)
     (kv_heads,) = as_sizes(heads if kv_heads is None else kv_heads)
     check_layer(d_model, heads, kv_heads, None, batch=batch, past=past)
-    width = exact_quotient(d_model, heads)
+    width = quotient(d_model, heads)
     keys, now = kv_heads * width, past + 1
     logits, cache = item * batch * heads * now, item * batch * keys
     queries = item * batch * d_model

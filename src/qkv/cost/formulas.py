@@ -11,18 +11,7 @@ from .architecture import Model
 from .lookup import read_data
 
 FORMULAS_FILE = "formulas.toml"
-# Meaning of the letters in formulas.
-LETTERS = {
-    "L": "layers", "d": "width", "h": "heads", "g": "key/value heads", "w": "head width", "v": "value width",
-    "f": "feed-forward width", "V": "vocabulary", "b": "batch", "n": "context", "p": "bytes a weight",
-    "c": "bytes a cached number", "a": "bytes an activation", "F": "layers without a window", "l": "layers with one",
-    "m": "keys in a window",
-    "r": "numbers of the latent vector", "q": "numbers of the queries' latent vector", "o": "rotated coordinates",
-    "E": "experts", "k": "active experts", "s": "shared experts", "e": "width of an expert",
-    "D": "layers without experts", "S": "layers with experts", "x": "experts that the batch uses",
-    "j": "norms of a layer", "K": "encoder layers", "t": "source tokens", "R": "machines",
-    "G": "key/value heads that are sent, max(g, R)",
-}  # fmt: skip
+LETTERS: dict[str, str] = read_data("letters.toml")  # their meaning
 
 
 class Formula(NamedTuple):

@@ -10,9 +10,8 @@ from typing import Any
 
 from ..errors import OptionError, complaint
 from .polynomial import Polynomial
+from .sizes import Number, check_choice
 
-# An int or a SymPy expression: only operations that work on both are used.
-Number = Any
 QUANTITIES = ("flops", "products", "elementwise", "read", "written", "traffic", "extra", "space", "inputs", "outputs")
 
 
@@ -61,25 +60,25 @@ class Ledger:
 
     @property
     def flops(self) -> Number:
-        return _sum(line.flops for line in self.lines)
+        return sum(line.flops for line in self.lines)
 
     @property
     def products(self) -> Number:
         """Flops of matrix products only."""
-        return _sum(line.flops for line in self.lines if line.product)
+        return sum(line.flops for line in self.lines if line.product)
 
     @property
     def elementwise(self) -> Number:
         """Flops of everything but matrix products: softmax, scaling, normalisation."""
-        return _sum(line.flops for line in self.lines if not line.product)
+        return sum(line.flops for line in self.lines if not line.product)
 
     @property
     def read(self) -> Number:
-        return _sum(line.read for line in self.lines)
+        return sum(line.read for line in self.lines)
 
     @property
     def written(self) -> Number:
-        return _sum(line.written for line in self.lines)
+        return sum(line.written for line in self.lines)
 
     @property
     def traffic(self) -> Number:
@@ -106,46 +105,25 @@ class Ledger:
 
     def times(self, count: Number, name: str | None = None) -> Ledger:
         """The work `count` times over; extra memory is freed in between."""
-        return Ledger(
-            name or self.name,
-            tuple(line.times(count) for line in self.lines),
-            count * self.inputs,
-            count * self.outputs,
-            self.extra,
-        )
+        lines = tuple(line.times(count) for line in self.lines)
+        return Ledger(name or self.name, lines, count * self.inputs, count * self.outputs, self.extra)
 
     def theta(self, quantity: str = "flops", at_most: Iterable[tuple[Number, Number]] = ()) -> Any:
         """The Θ-class of a quantity ("flops", "traffic", "space", …): `qkv.cost.theta` of its formula."""
         from .symbolic import theta
 
-        if quantity not in QUANTITIES:
-            raise OptionError(complaint("quantity", repr(quantity), f"one of {', '.join(QUANTITIES)}"))
+        check_choice("quantity", quantity, QUANTITIES)
         return theta(getattr(self, quantity), at_most)
 
     def __str__(self) -> str:
         """A table of the lines, at most 80 columns wide."""
-
         return ledger_table(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Integers for JSON; formulas become text."""
         names = [name for name in QUANTITIES if name != "traffic"]
-        lines = [
-            {
-                "name": line.name,
-                **{n: _plain(getattr(line, n)) for n in ("flops", "read", "written")},
-                "product": line.product,
-            }
-            for line in self.lines
-        ]
+        lines = [{name: _plain(value) for name, value in vars(line).items()} for line in self.lines]
         return {"name": self.name, **{n: _plain(getattr(self, n)) for n in names}, "lines": lines}
-
-
-def join_ledgers(
-    name: str, ledgers: Iterable[Ledger], inputs: Number = 0, outputs: Number = 0, extra: Number = 0
-) -> Ledger:
-    """Several ledgers one after another: every line is kept, inputs and outputs are those of the whole."""
-    return Ledger(name, tuple(line for ledger in ledgers for line in ledger.lines), inputs, outputs, extra)
 
 
 def as_sizes(*sizes: Number) -> tuple[Number, ...]:
@@ -164,41 +142,21 @@ def _as_size(size: Number) -> Number:
     return int(size) if is_integer else size
 
 
-def half(number: Number) -> Number:
-    """n/2 of an even number.
+def quotient(number: Number, by: Number) -> Number:
+    """The integer quotient, without overflow; with symbols, a fraction.
 
-    >>> half(10)
-    5
-    """
-    return number // 2 if isinstance(number, int) else number / 2
-
-
-def exact_quotient(number: Number, by: Number) -> Number:
-    """A division without remainder: exact for integers, a fraction for symbols.
-
-    >>> exact_quotient(4096, 32)
+    >>> quotient(4096, 32)
     128
     """
-    if isinstance(number, int) and isinstance(by, int):
-        result, remainder = divmod(number, by)
-        assert remainder == 0, f"{number} is no multiple of {by}"
-        return result
-    return number / by
+    return number // by if isinstance(number, int) and isinstance(by, int) else number / by
 
 
-def _sum(numbers: Iterable[Number]) -> Number:
-    total: Number = 0
-    for number in numbers:
-        total = total + number
-    return total
-
-
-def _plain(number: Number) -> Any:
-    if isinstance(number, int):
-        return number
+def _plain(value: Any) -> Any:
+    if isinstance(value, int | str):
+        return value
     from .symbolic import text
 
-    return text(number)
+    return text(value)
 
 
 COLUMNS = 80
@@ -206,11 +164,7 @@ COLUMNS = 80
 
 def number_text(number: Number) -> str:
     """An integer with thousands separators, or a formula."""
-    if isinstance(number, int):
-        return f"{number:,}"
-    from .symbolic import text
-
-    return text(number)
+    return f"{number:,}" if isinstance(number, int) else _plain(number)
 
 
 def table_rows(ledger: Ledger) -> list[tuple[str, str, str, str]]:

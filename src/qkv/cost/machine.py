@@ -17,14 +17,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib import import_module
-from math import isfinite
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError, OptionTypeError, complaint
 from .lookup import match_name, read_data
 from .price import MEMORY_RATE, MULTIPLY_RATE, Price
-from .sizes import check_size
+from .sizes import check_number, check_size
 
 FORMAT = 4  # of calibration files
 HARDWARE_FILE = "hardware.toml"
@@ -74,15 +74,13 @@ class Machine:
     @property
     def doubts(self) -> tuple[str, ...]:
         """Implausible roofs, which mean that other programs ran during the measurement."""
-        found = []
-        pairs = [(f"{kind}.cache", f"{kind}.memory") for kind in ("read", "write", "copy")]
-        for near, far in pairs:
-            if self.roofs.get(near, math.inf) < 0.8 * self.roofs.get(far, 0.0):
-                found.append(f"{near} is slower than {far}")
-        for name in ("threads.multiply", "threads.read"):
-            if self.roofs.get(name, 1.0) < 0.8:
-                found.append(f"{name}: all threads are slower than one")
-        return tuple(found)
+        found = [
+            f"{kind}.cache is slower than {kind}.memory"
+            for kind in ("read", "write", "copy")
+            if self.roofs.get(f"{kind}.cache", math.inf) < 0.8 * self.roofs.get(f"{kind}.memory", 0.0)
+        ]
+        scaling = [name for name in ("threads.multiply", "threads.read") if self.roofs.get(name, 1.0) < 0.8]
+        return (*found, *(f"{name}: all threads are slower than one" for name in scaling))
 
     @property
     def memory_rate(self) -> float:
@@ -122,32 +120,33 @@ class Machine:
             # A pipe or a device could block forever.
             if file.exists() and not (file.is_file() and file.stat().st_size <= MAX_FILE_BYTES):
                 raise ValueError("not a calibration file")
-            found = json.loads(file.read_text(encoding="utf-8"))
-            return cls._checked(found)
+            return cls._checked(json.loads(file.read_text(encoding="utf-8")))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
-            hint = "run qkv calibrate"
+            given = f"{file.name}: {error}".rstrip(".")
             raise OptionError(
-                complaint("machine", f"{file.name}: {error}", "a file written by qkv calibrate", hint)
+                complaint("machine", given, "a file written by qkv calibrate", "run qkv calibrate")
             ) from None
 
     @classmethod
     def _checked(cls, found: dict[str, Any]) -> Machine:
         if found.pop("format") != FORMAT:
             raise ValueError("format of another version")
-        prices = {name: Price(*map(_check_figure, price)) for name, price in found.pop("prices").items()}
-        roofs = {name: _check_rate(rate) for name, rate in found.pop("roofs").items()}
+        sizes = [found[name] for name in ("cores", "threads", "memory_bytes")]
+        for size in sizes:
+            check_size("cores, threads or memory", size)
+        name, *texts = (str(found[name]) for name in ("name", "torch", "isa", "taken"))
+        roofs, errors = dict(found["roofs"]), dict(found["errors"])
+        dots = [(str(dot), x, y) for dot, x, y in found["dots"]]
+        prices = {engine: Price(*price) for engine, price in found["prices"].items()}
+        for figure in (*roofs.values(), *errors.values(), *chain(*prices.values()), *chain(*(dot[1:] for dot in dots))):
+            check_number("figure", figure, "a number of at least 0", zero=True)
         if not {"read.memory", "multiply.float32.square"} <= roofs.keys():
             raise ValueError("roofs are missing")
-        errors = {name: _check_figure(error) for name, error in found.pop("errors").items()}
-        cores, threads, memory = (_check_count(found[name]) for name in ("cores", "threads", "memory_bytes"))
-        torch, isa, taken = (str(found[name]) for name in ("torch", "isa", "taken"))
-        dots = tuple(
-            (str(name), _check_figure(intensity), _check_figure(rate)) for name, intensity, rate in found["dots"]
-        )
-        name = str(found["name"])
-        if not all(each.isprintable() for each in (name, torch, isa, taken, *prices, *roofs, *errors)):
+        if not all(1e-9 <= rate <= 1e21 for rate in roofs.values()):
+            raise ValueError("roofs are out of range")
+        if not all(each.isprintable() for each in (name, *texts, *prices, *roofs, *errors)):
             raise ValueError("names with unprintable characters")
-        return cls(name, cores, threads, memory, torch, isa, taken, roofs, prices, errors, dots)
+        return cls(name, *sizes, *texts, roofs=roofs, prices=prices, errors=errors, dots=tuple(dots))
 
     def store(self, file: Path | str | None = None) -> Path:
         """Write the calibration to a file, by default the one that `stored` reads; it is replaced atomically."""
@@ -208,8 +207,7 @@ def calibration_path() -> Path:
 
 def cache_folder() -> Path:
     """The user's cache folder for qkv: $QKV_CACHE if set, else the system's."""
-    own = os.environ.get("QKV_CACHE")
-    if own:
+    if own := os.environ.get("QKV_CACHE"):
         return Path(own)
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "qkv"
@@ -220,11 +218,13 @@ def cache_folder() -> Path:
 
 def processor_name() -> str:
     """The processor's name according to the system."""
-    table = Path("/proc/cpuinfo")
-    for line in table.read_text(encoding="utf-8").splitlines() if table.exists() else ():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine() or "unknown"
+    return _entry("/proc/cpuinfo", "model name") or platform.processor() or platform.machine() or "unknown"
+
+
+def _entry(table: str, name: str) -> str:
+    """The first entry of a table of the system with that name; "" if there is none."""
+    lines = Path(table).read_text(encoding="utf-8").splitlines() if Path(table).exists() else ()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
 
 
 def memory_bytes() -> int:
@@ -237,21 +237,15 @@ def memory_bytes() -> int:
 
 def last_level_cache() -> int:
     """Bytes of the largest processor cache; 32 MiB if unknown."""
-    sizes = []
-    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        text = (index / "size").read_text().strip()
-        unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 0)
-        sizes.append(int(text[:-1]) * unit if unit else int(text))
-    return max(sizes, default=32 << 20)
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    texts = [file.read_text().strip() for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+    return max((int(text.rstrip("KMG")) * units.get(text[-1:], 1) for text in texts), default=32 << 20)
 
 
 def free_memory() -> int:
     """Bytes available without swapping; 8 GiB if unknown."""
-    table = Path("/proc/meminfo")
-    for line in table.read_text().splitlines() if table.exists() else ():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) << 10
-    return 8 << 30
+    available = _entry("/proc/meminfo", "MemAvailable")
+    return int(available.split()[0]) << 10 if available else 8 << 30
 
 
 def _torch_version() -> str:
@@ -262,27 +256,6 @@ def _torch_version() -> str:
         return version("torch")
     except PackageNotFoundError:
         return "none"
-
-
-def _check_figure(given: Any) -> float:
-    number = float("nan") if isinstance(given, bool | str) else float(given)
-    if not math.isfinite(number) or number < 0:
-        raise ValueError(f"{given!r} is not a number of at least 0")
-    return number
-
-
-def _check_rate(given: Any) -> float:
-    number = _check_figure(given)
-    if not 1e-9 <= number <= 1e21:
-        raise ValueError(f"{given!r} is out of range")
-    return number
-
-
-def _check_count(given: Any) -> int:
-    number = _check_rate(given)
-    if not number.is_integer():
-        raise ValueError(f"{given!r} is not a whole number")
-    return int(number)
 
 
 @dataclass(frozen=True)
@@ -310,8 +283,7 @@ class Hardware:
         if not isinstance(self.rates, dict) or not self.rates:
             raise OptionTypeError(complaint("rates", repr(self.rates), "FLOP/s by dtype, such as {'float32': 1e12}"))
         for name, rate in [*self.rates.items(), ("bandwidth", self.bandwidth)]:
-            if isinstance(rate, bool) or not isinstance(rate, int | float) or not isfinite(rate) or rate <= 0:
-                raise OptionError(complaint(name, repr(rate), "a positive number per second"))
+            check_number(name, rate, "a positive number per second")
 
     def rate(self, dtype: str) -> float:
         """FLOP/s in a dtype, or in the nearest one that the machine has a rate for."""
@@ -337,12 +309,9 @@ class Hardware:
         check_size("chips", count)
         if count == 1:
             return self
-        title = f"{count} × {self.title or self.name}"
         rates = {dtype: count * rate for dtype, rate in self.rates.items()}
-        return replace(
-            self, name=f"{count} × {self.name}", rates=rates, bandwidth=count * self.bandwidth,
-            memory=count * self.memory, title=title,
-        )  # fmt: skip
+        sizes = {"rates": rates, "bandwidth": count * self.bandwidth, "memory": count * self.memory}
+        return replace(self, name=f"{count} × {self.name}", title=f"{count} × {self.title or self.name}", **sizes)
 
     def ridge(self, dtype: str) -> float:
         """Flops per byte above which computing takes longer than reading."""
@@ -373,10 +342,8 @@ def _here() -> Hardware:
     """This machine as `qkv calibrate` measured it, or with built-in conservative rates."""
     machine = Machine.stored() or Machine.built_in()
     rates = {dtype: machine.multiply_rate(dtype) for dtype in ("float32", "bfloat16", "float16")}
-    source = (
-        "measured by qkv calibrate" if machine.measured else "built-in conservative rates; run qkv calibrate to measure"
-    )
-    title = f"this machine, {machine.name}"
+    built_in = "built-in conservative rates; run qkv calibrate to measure"
+    source, title = "measured by qkv calibrate" if machine.measured else built_in, f"this machine, {machine.name}"
     return Hardware(HERE, rates, machine.memory_rate, machine.memory_bytes, source, title, machine.measured)
 
 

@@ -12,8 +12,9 @@ from typing import Any
 from ..errors import OptionError, complaint
 from .architecture import Model
 from .blocks import PARTS, model_cost, parts
+from .ledger import Ledger
 from .polynomial import Polynomial
-from .sizes import format_name, storage_bytes
+from .sizes import check_choice, format_name, storage_bytes
 
 PHASES = ("forward", "decode", "training")
 NORMS = ("rms", "layer", "none")
@@ -79,8 +80,7 @@ def model_counts(
         causal: count causal pairs, not all pairs of tokens.
         weights: the storage format of all numbers.
     """
-    if phase not in PHASES:
-        raise OptionError(complaint("phase", repr(phase), f"one of {', '.join(PHASES)}"))
+    check_choice("phase", phase, PHASES)
     if phase == "decode" and model.kind == "encoder":
         raise OptionError(complaint("phase", "'decode'", "forward or training: an encoder does not decode"))
     weights = format_name("weights", weights)
@@ -89,21 +89,18 @@ def model_counts(
     pairs = True if phase == "decode" or causal else None if model.kind == "encoder" else False
     ledger = model_cost(model, batch, new, past, weights=weights, cache=weights, causal=pairs)
     times = 3 if phase == "training" else 1
-    by_part = {}
-    groups = parts(ledger)
+    by_part, groups = {}, parts(ledger)
     for name in PARTS:
-        own = sum((count for line, count in model.parameter_lines if line.partition(":")[0] == name), start=0)
-        group = groups.get(name)
-        row = {"parameters": own, "products": 0, "other": 0, "bytes": 0}
-        if group is not None:
-            row |= {"products": times * group.products, "other": times * group.elementwise, "bytes": group.traffic}
+        own = sum(count for line, count in model.parameter_lines if line.partition(":")[0] == name)
+        group = groups.get(name, Ledger(name, ()))
+        work = {"products": times * group.products, "other": times * group.elementwise, "bytes": group.traffic}
+        row = {"parameters": own, **work}
         if any(value != 0 for value in row.values()):
             by_part[name] = row
-    total = {key: sum((row[key] for row in by_part.values()), start=0) for key in ("parameters", "products", "other")}
+    total = {key: sum(row[key] for row in by_part.values()) for key in ("parameters", "products", "other", "bytes")}
     return {
         "model": model.name, "phase": phase, "pairs": "causal" if pairs or pairs is None else "all",
         "length": length, "batch": batch, "weights": weights, "parts": by_part, **total,
-        "bytes": sum((row["bytes"] for row in by_part.values()), start=0),
         "active_parameters": model.active_parameters, "weight_bytes": storage_bytes(model.parameters, weights),
         "cache_bytes_per_token": storage_bytes(model.cache_numbers, weights),
         "cache_bytes": model.cache_bytes(length, batch, weights),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import OptionError, complaint
@@ -12,14 +12,12 @@ from .blocks import model_cost, parts, state_bytes
 from .formulas import formula
 from .machine import HERE, Hardware, Machine, as_hardware
 from .readable import count_text, integer_text
-from .sizes import LARGEST, check_size, format_name, is_symbol, rate_format, storage_bytes
+from .sizes import LARGEST, check_size, format_name, rate_format, storage_bytes
 
 if TYPE_CHECKING:
     from .scaling import Scaling
 
-DEFAULT_CONTEXT = 8192
 CHART_CONTEXT = 131072  # charts go at least this far
-_ENCODER = "an encoder keeps no cache"
 
 Dot = tuple[str, float, float]
 
@@ -119,7 +117,7 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """All fields and totals, for JSON."""
-        found = {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+        found = asdict(self)
         if self.scaling is None:
             del found["scaling"]
         model = found["model"]
@@ -180,27 +178,26 @@ def plan(
     (16060522496, 1073741824, 'feed-forward', '4.81 ms')
     """
     sizes, machine = as_model(model), as_hardware(hardware)
-    _check_numbers(sizes)
-    if context is None:
-        context = min(DEFAULT_CONTEXT, sizes.context or DEFAULT_CONTEXT)
+    sizes.check_numbers("qkv.cost.model_cost takes symbols")
+    context = sizes.default_context if context is None else context
     prompt = context if prompt is None else prompt
     for name, size in (("context", context), ("batch", batch), ("prompt", prompt)):
         check_size(name, size)
-    run = Run(sizes, machine, batch, format_name("weights", weights), format_name("cache", cache), prompt)
+    weights, cache = format_name("weights", weights), format_name("cache", cache)
+    run = Run(sizes, machine, batch, weights, cache, prompt)
     if machines is None and link is not None:
         raise OptionError(complaint("link", repr(link), "None without machines=", "pass machines= too"))
+    scaling = None
+    if machines is not None:
+        from .scaling import scaling as scale
+
+        scaling = scale(run, context, machines, link)
     decodes = sizes.kind != "encoder"
     step = run.step(context)
     seconds = sum(part.seconds for part in step.values())
-    total_flops, total_bytes = sum(p.flops for p in step.values()), sum(p.bytes for p in step.values())
     return Plan(
-        model=sizes,
-        hardware=machine,
+        **vars(run),
         context=context,
-        batch=batch,
-        weights=run.weights,
-        cache=run.cache,
-        prompt=prompt,
         weight_bytes=run.weight_bytes,
         cache_bytes=sizes.cache_bytes(context, batch, cache),
         cache_bytes_per_token=storage_bytes(sizes.cache_numbers, cache),
@@ -210,7 +207,7 @@ def plan(
         prefill_seconds=run.prefill(prompt) if decodes else seconds,
         parts=step,
         bottleneck=max(step.values(), key=lambda part: part.seconds).name,
-        intensity=total_flops / total_bytes,
+        intensity=_intensity(step),
         ridge=run.ridge,
         rate_dtype=machine.rate_name(rate_format(run.weights)),
         fits=run.memory_needed(context, batch) <= machine.memory,
@@ -219,7 +216,7 @@ def plan(
         variants=run.variants(context, seconds),
         crossings=crossings(run, context),
         notes=run.notes(context),
-        scaling=None if machines is None else run.scaling(context, machines, link),
+        scaling=scaling,
     )
 
 
@@ -260,18 +257,9 @@ class Run:
         return self._timed(self.batch, tokens, 0, similarity, encodes=True)
 
     def _timed(self, batch: int, new: int, past: int, similarity: str, *, encodes: bool) -> dict[str, Part]:
-        ledger = model_cost(
-            self.model,
-            batch,
-            new,
-            past,
-            weights=self.weights,
-            cache=self.cache,
-            similarity=similarity,
-            source=self.prompt,
-            logit_tokens=1,
-            encodes=encodes,
-        )
+        formats = {"weights": self.weights, "cache": self.cache, "similarity": similarity}
+        options = {**formats, "source": self.prompt, "logit_tokens": 1, "encodes": encodes}
+        ledger = model_cost(self.model, batch, new, past, **options)
         rate, bandwidth = self.hardware.rate(rate_format(self.weights)), self.hardware.bandwidth
         found = {}
         for name, part in parts(ledger).items():
@@ -298,41 +286,38 @@ class Run:
         too_large = first_size(lambda size: needed(size) > self.hardware.memory)
         return None if too_large is None else too_large - 1
 
+    def shapes(self) -> dict[str, Model]:
+        """The model with multi-head attention, unchanged, with multi-query attention, and for linear attention."""
+        model, heads = self.model, self.model.heads
+        as_is = {1: "MQA", heads: "MHA"}.get(model.kv_heads, f"GQA({model.kv_heads})")
+        shapes = {
+            "MHA": replace(model, kv_heads=heads, latent=None),
+            as_is if model.latent is None else "latent": model,
+        }
+        return {**shapes, "MQA": shapes.get("MQA", replace(model, kv_heads=1, latent=None)), "linear": model}
+
+    def shape_seconds(self, name: str, shape: Model, context: int) -> float:
+        """Time of a step with one of the `shapes`."""
+        return replace(self, model=shape).seconds(context, "linear" if name == "linear" else "softmax")
+
     def variants(self, context: int, seconds: float) -> dict[str, Variant]:
         """Multi-head, unchanged, multi-query and linear attention."""
-        model, heads = self.model, self.model.heads
-        grouped = "latent" if model.latent is not None else f"GQA({model.kv_heads})"
-        as_is = grouped if model.latent is not None or 1 < model.kv_heads < heads else None
-        as_is = as_is or ("MHA" if model.kv_heads == heads else "MQA")
-        plain = {"latent": None}
-        shapes = {"MHA": replace(model, kv_heads=heads, **plain), as_is: model}
-        shapes |= {"MQA": replace(model, kv_heads=1, **plain)} if as_is != "MQA" else {}
+        model, found = self.model, {}
         now = model.cache_bytes(context, self.batch, self.cache)
-        found = {}
-        for name, shape in shapes.items():
-            run, kept = replace(self, model=shape), shape.cache_bytes(context, self.batch, self.cache)
-            time = seconds if shape is model else run.seconds(context)
-            found[name] = Variant(
-                name, shape.kv_heads, name == as_is, kept, time, kept / now if now else None, seconds / time
-            )
-        state = self.batch * model.layers * state_bytes(model) if now else 0
-        time = self.seconds(context, "linear")
-        ratio = state / now if now else None
-        return {**found, "linear": Variant("linear", model.kv_heads, False, state, time, ratio, seconds / time)}
-
-    def scaling(self, context: int, machines: int, link: Any) -> Scaling:
-        from .scaling import scaling
-
-        return scaling(self, context, machines, link)
+        for name, shape in self.shapes().items():
+            kept, time = shape.cache_bytes(context, self.batch, self.cache), self.shape_seconds(name, shape, context)
+            if name == "linear":
+                kept = self.batch * model.layers * state_bytes(model) if now else 0
+            as_is, ratio = shape is model and name != "linear", kept / now if now else None
+            found[name] = Variant(name, shape.kv_heads, as_is, kept, time, ratio, seconds / time)
+        return found
 
     def notes(self, context: int) -> list[str]:
         """Remarks that readers of the figures need."""
-        found = []
-        limit = self.model.context
+        found, limit = [], self.model.context
         if limit and context > limit:
-            found.append(
-                f"{self.model.name} was trained for {count_text(limit, 'token')}, not for {integer_text(context)}"
-            )
+            trained_for = count_text(limit, "token")
+            found.append(f"{self.model.name} was trained for {trained_for}, not for {integer_text(context)}")
         if not self.hardware.measured and self.hardware.name == "here":
             found.append("this machine has not been measured: rates are conservative guesses; run qkv calibrate")
         wanted, used = rate_format(self.weights), self.hardware.rate_name(rate_format(self.weights))
@@ -360,31 +345,19 @@ def first_size(holds: Callable[[int], bool], start: int = 1, limit: int = LARGES
     return high
 
 
-def _check_numbers(model: Model) -> None:
-    if any(is_symbol(getattr(model, each.name)) for each in fields(model)):
-        hint = "qkv.cost.model_cost takes symbols"
-        raise OptionError(complaint("model", f"{model.name} with symbols", "a model whose sizes are numbers", hint))
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    return value
-
-
 def crossings(run: Run, context: int) -> dict[str, Crossing]:
     """Crossing points by name."""
     encodes = run.model.kind == "encoder"
     weights, state = weights_read(run), run.model.layers * state_bytes(run.model)
 
     def from_context(question: str, holds: Callable[[int], bool]) -> Crossing:
-        at = first_size(holds)
-        return Crossing(question, "tokens", at, "" if at else _full_window(run))
+        at, window = first_size(holds), run.model.window
+        kept = f"windows of {window} keys keep the cache small at every context" if window else "not at any context"
+        return Crossing(question, "tokens", at, "" if at else kept)
 
     def of_cache(question: str, holds: Callable[[int], bool]) -> Crossing:
-        return Crossing(question, "tokens", None, _ENCODER) if encodes else from_context(question, holds)
+        reason = "an encoder keeps no cache"
+        return Crossing(question, "tokens", None, reason) if encodes else from_context(question, holds)
 
     def cache_is_longer(size: int) -> bool:
         step = run.step(size)
@@ -413,28 +386,21 @@ def weights_read(run: Run) -> int:
     return sum(lines.read for name, lines in parts(step).items() if name != "cache")
 
 
-def _full_window(run: Run) -> str:
-    if run.model.window is not None:
-        return f"windows of {run.model.window} keys keep the cache small at every context"
-    return "not at any context"
+def _intensity(step: dict[str, Part]) -> float:
+    return sum(part.flops for part in step.values()) / sum(part.bytes for part in step.values())
 
 
 def _compute_bound(run: Run, context: int) -> Crossing:
     """Intensity grows with the batch, up to a limit: each sequence reads its own cache."""
-    question = "decoding computes longer than it reads"
-    if run.model.kind == "encoder":
-        question = "a pass computes longer than it reads"
+    question = f"{'a pass' if run.model.kind == 'encoder' else 'decoding'} computes longer than it reads"
 
-    def intensity(batch: int) -> float:
-        found = run.step(context, batch).values()
-        return sum(part.flops for part in found) / sum(part.bytes for part in found)
-
-    at = first_size(lambda batch: intensity(batch) >= run.ridge)
+    at = first_size(lambda batch: _intensity(run.step(context, batch)) >= run.ridge)
     if at is not None:
         return Crossing(question, "sequences", at)
     dtype = run.hardware.rate_name(rate_format(run.weights))
     own = "tokens are read and written" if run.model.kind == "encoder" else "each sequence reads its own cache"
-    reason = f"{own}: {intensity(LARGEST):.3g} flops a byte at most, {run.ridge:.3g} are needed for {dtype}"
+    most = _intensity(run.step(context, LARGEST))
+    reason = f"{own}: {most:.3g} flops a byte at most, {run.ridge:.3g} are needed for {dtype}"
     return Crossing(question, "sequences", None, reason)
 
 
@@ -468,12 +434,9 @@ def times_over_context(plans: Sequence[Plan]) -> list[Curve]:
     curves = []
     for plan in plans:
         run = Run(plan.model, plan.hardware, plan.batch, plan.weights, plan.cache, plan.prompt)
-        if len(plans) > 1:
-            curves.append(Curve(plan_name(plan), True, [(n, run.seconds(n)) for n in contexts]))
-            continue
-        for variant in plan.variants.values():
-            points = [(n, _variant_seconds(run, variant.name, n)) for n in contexts]
-            curves.append(Curve(variant.name, variant.as_is, points))
+        for name, shape in ({plan_name(plan): run.model} if len(plans) > 1 else run.shapes()).items():
+            points = [(n, run.shape_seconds(name, shape, n)) for n in contexts]
+            curves.append(Curve(name, shape is run.model and name != "linear", points))
     return curves
 
 
@@ -484,11 +447,9 @@ def roofs(plans: Sequence[Plan]) -> Roofs:
     dots = []
     for plan in plans:
         whole_step = "a token" if plan.seconds_per_token is not None else "a pass"
-        dots.append(
-            (whole_step if len(plans) == 1 else plan_name(plan), plan.intensity, plan.flops / plan.step_seconds)
-        )
-        if len(plans) == 1:
-            dots += _part_dots(plan)
+        name = whole_step if len(plans) == 1 else plan_name(plan)
+        dots.append((name, plan.intensity, plan.flops / plan.step_seconds))
+        dots += _part_dots(plan) if len(plans) == 1 else []
     machine = Machine.stored() if any(name == HERE for name, _ in machines) else None
     measured = [] if machine is None else list(machine.dots)
     if machine is not None and measured and (HERE, "float32") not in machines:
@@ -511,12 +472,3 @@ def _part_dots(plan: Plan) -> list[Dot]:
         if flops and moved:
             found.append((name, flops / moved, flops / sum(part.seconds for part in some)))
     return found
-
-
-def _variant_seconds(run: Run, name: str, context: int) -> float:
-    if name == "linear":
-        return run.seconds(context, "linear")
-    heads = {"MHA": run.model.heads, "MQA": 1}.get(name, run.model.kv_heads)
-    if heads == run.model.kv_heads and not (name == "MHA" and run.model.latent is not None):
-        return run.seconds(context)
-    return replace(run, model=replace(run.model, kv_heads=heads, latent=None)).seconds(context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from .sizes import BITS, storage_bytes
 
 if TYPE_CHECKING:
     from .planning import Crossing, Plan
+    from .scaling import Scaling, ScalingRow
 
 SIDE_BY_SIDE = 3  # plans that fit into 80 columns
 SHORT_FORMULA = 24
@@ -36,7 +37,6 @@ MAX_ROWS = 16  # of a table over machines
 
 def plan_text(plan: Plan) -> str:
     """The result in one line, then tables."""
-
     sections = [_headline(plan), _summary(plan), _parts(plan), _variants(plan), _crossings(plan)]
     sections += [] if plan.scaling is None else [scaling_text(plan)]
     return "\n\n".join(filter(None, [*sections, _sources(plan)]))
@@ -44,7 +44,6 @@ def plan_text(plan: Plan) -> str:
 
 def comparison_text(plans: Sequence[Plan]) -> str:
     """Several plans, one column each."""
-
     blocks = [plans[at : at + SIDE_BY_SIDE] for at in range(0, len(plans), SIDE_BY_SIDE)]
     sections = [_side_by_side(block) for block in blocks]
     spread = [f"{plan.model.name} on {plan.hardware.name}: {scaling_text(plan)}" for plan in plans if plan.scaling]
@@ -127,11 +126,9 @@ def _summary(plan: Plan) -> str:
 
 
 def _kept(plan: Plan) -> str:
-    each = f"{quantity(plan.cache_bytes_per_token, 'B')} a token"
-    if plan.model.window is None:
-        return each
-    window = integer_text(plan.model.window)
-    return f"{each}; {plan.model.window_layers} of {plan.model.layers} layers keep {window} at most"
+    each, model = f"{quantity(plan.cache_bytes_per_token, 'B')} a token", plan.model
+    window = f"; {model.window_layers} of {model.layers} layers keep {integer_text(model.window or 0)} at most"
+    return each if model.window is None else each + window
 
 
 def _parts(plan: Plan) -> str:
@@ -146,11 +143,17 @@ def _parts(plan: Plan) -> str:
         rows.append((part.name, readable_seconds(part.seconds), f"{share:.1%}", flops, moved, part.bound, text))
         used += text
     rows.append(("together", readable_seconds(total), "", quantity(plan.flops), quantity(plan.bytes, "B"), "", ""))
-    values = letters(plan)
-    legend = [f"{letter} = {values[letter]} {LETTERS[letter]}" for letter in LETTERS if letter in used]
-    joined = ", ".join(each.replace(" ", "\u00a0") for each in legend)
     note = "formulas of bytes are those of weights and caches; activations are added"
-    return "\n".join([title, in_columns(rows, "<>>>><<"), "", *wrap_lines(joined, "  "), *wrap_lines(note, "  ")])
+    legend = _legend(used, letters(plan), LETTERS)
+    return "\n".join([title, in_columns(rows, "<>>>><<"), "", *legend, *wrap_lines(note, "  ")])
+
+
+def _legend(used: str, values: dict[str, str], meaning: dict[str, str]) -> list[str]:
+    """The letters of formulas with their values and meaning; no line breaks within one."""
+    found = [
+        f"{letter} = {values[letter]} {text}".replace("  ", " ") for letter, text in meaning.items() if letter in used
+    ]
+    return wrap_lines(", ".join(each.replace(" ", "\u00a0") for each in found), "  ")
 
 
 def letters(plan: Plan) -> dict[str, str]:
@@ -179,18 +182,9 @@ def _variants(plan: Plan) -> str:
     rows = [("", "kv heads", "cache", "ratio", "time a token" if decodes else "time of a pass", "speed")]
     for each in plan.variants.values():
         name = f"{each.name}, as it is" if each.as_is else each.name
-        ratio = "" if each.ratio is None else ratio_text(each.ratio)
-        kept = quantity(each.cache_bytes, "B")
-        rows.append(
-            (
-                name,
-                integer_text(each.kv_heads),
-                kept,
-                ratio,
-                readable_seconds(each.seconds_per_token),
-                ratio_text(each.speedup),
-            )
-        )
+        kept = quantity(each.cache_bytes, "B"), "" if each.ratio is None else ratio_text(each.ratio)
+        speed = readable_seconds(each.seconds_per_token), ratio_text(each.speedup)
+        rows.append((name, integer_text(each.kv_heads), *kept, *speed))
     return "\n".join(["the same model with other attention", in_columns(rows, "<>>>>>")])
 
 
@@ -218,41 +212,33 @@ def _sources(plan: Plan) -> str:
 
 
 def _side_by_side(plans: Sequence[Plan]) -> str:
-    def row(name: str, shown: Any) -> tuple[str, ...]:
-        return (name, *(shown(plan) for plan in plans))
-
-    def where(name: str) -> Any:
-        return lambda plan: _where(plan.crossings[name]).removeprefix("from ")
-
-    names = list(dict.fromkeys(name for plan in plans for name in plan.parts))
-    rows = [
-        row("", lambda plan: plan.model.name),
-        row("", lambda plan: plan.hardware.name),
-        row("time a token", lambda plan: _or_none(plan.seconds_per_token, readable_seconds)),
-        row("tokens a second", lambda plan: rate_text(plan.tokens_per_second)),
-        row("first token after", lambda plan: readable_seconds(plan.prefill_seconds)),
-        row("parameters", lambda plan: in_words(plan.model.parameters)),
-        row("weights", lambda plan: quantity(plan.weight_bytes, "B")),
-        row("cache", lambda plan: quantity(plan.cache_bytes, "B")),
-        row("cache of a token", lambda plan: quantity(plan.cache_bytes_per_token, "B")),
-        row("fits", lambda plan: "yes" if plan.fits else "no"),
-        row("largest batch", lambda plan: _or_none(plan.largest_batch, integer_text, "any")),
-        row("largest context", lambda plan: _or_none(plan.largest_context, integer_text, "any")),
-        row("bottleneck", lambda plan: plan.bottleneck),
-        row("intensity, ridge", lambda plan: f"{quantity(plan.intensity)}, {quantity(plan.ridge)}"),
-        *(row(f"  {name}", _part_time(name)) for name in names),
-        row("cache = weights", where("cache_over_weights")),
-        row("linear is faster", where("linear_faster")),
-        row("compute-bound", where("compute_bound")),
-    ]
-    return in_columns(rows, "<" + ">" * len(plans))
+    rows: dict[str, Callable[[Plan], str]] = {
+        "": lambda plan: plan.hardware.name,
+        "time a token": lambda plan: _or_none(plan.seconds_per_token, readable_seconds),
+        "tokens a second": lambda plan: rate_text(plan.tokens_per_second),
+        "first token after": lambda plan: readable_seconds(plan.prefill_seconds),
+        "parameters": lambda plan: in_words(plan.model.parameters),
+        "weights": lambda plan: quantity(plan.weight_bytes, "B"),
+        "cache": lambda plan: quantity(plan.cache_bytes, "B"),
+        "cache of a token": lambda plan: quantity(plan.cache_bytes_per_token, "B"),
+        "fits": lambda plan: "yes" if plan.fits else "no",
+        "largest batch": lambda plan: _or_none(plan.largest_batch, integer_text, "any"),
+        "largest context": lambda plan: _or_none(plan.largest_context, integer_text, "any"),
+        "bottleneck": lambda plan: plan.bottleneck,
+        "intensity, ridge": lambda plan: f"{quantity(plan.intensity)}, {quantity(plan.ridge)}",
+    }
+    table = [("", *(plan.model.name for plan in plans))]
+    table += [(name, *map(shown, plans)) for name, shown in rows.items()]
+    for name in dict.fromkeys(name for plan in plans for name in plan.parts):
+        times = (_or_none(plan.parts.get(name), lambda part: readable_seconds(part.seconds)) for plan in plans)
+        table.append((f"  {name}", *times))
+    crossings = {"cache = weights": "cache_over_weights", "linear is faster": "linear_faster"}
+    for name, key in {**crossings, "compute-bound": "compute_bound"}.items():
+        table.append((name, *(_where(plan.crossings[key]).removeprefix("from ") for plan in plans)))
+    return in_columns(table, "<" + ">" * len(plans))
 
 
-def _part_time(name: str) -> Any:
-    return lambda plan: readable_seconds(plan.parts[name].seconds) if name in plan.parts else "-"
-
-
-def _or_none(value: Any, shown: Any, otherwise: str = "-") -> str:
+def _or_none(value: Any, shown: Callable[[Any], str], otherwise: str = "-") -> str:
     return otherwise if value is None else shown(value)
 
 
@@ -265,26 +251,21 @@ def _all_notes(plans: Sequence[Plan]) -> str:
     return "\n".join(line for note in dict.fromkeys(notes) for line in wrap_lines(note, "  "))
 
 
-if TYPE_CHECKING:
-    from .planning import Plan
-    from .scaling import Scaling, ScalingRow
-
-
 def scaling_text(plan: Plan) -> str:
     """Times, memory and traffic by number of machines, with formulas."""
     found = plan.scaling
     assert found is not None
-    link = found.link
-    rate = f"{quantity(link.bandwidth, 'B/s')}, {readable_seconds(link.latency)} a message"
-    title = f"split over machines: {count_text(found.tokens, 'token')}"
-    over = f"over {link.title or link.name}: {rate}"
-    shown = _chosen(found.rows)
+    link, step = found.link, -(-len(found.rows) // MAX_ROWS)
+    over = (
+        f"over {link.title or link.name}: {quantity(link.bandwidth, 'B/s')}, {readable_seconds(link.latency)} a message"
+    )
+    # Of many rows, evenly chosen ones with the first and the last.
+    shown = [row for at, row in enumerate(found.rows) if at % step == 0 or row is found.rows[-1]]
     intro = [*wrap_lines(over, "  "), *wrap_lines(_answer(found.rows), "  ")]
-    blocks = ["\n".join([title, *intro, _times(shown)]), _memory(shown)]
-    blocks += [_tokens(shown)] if shown[0].token_seconds is not None else []
-    blocks.append(_scaling_formulas(plan, found))
-    measured = measured_text(read_points())
-    return "\n\n".join([*blocks, *([measured] if measured else [])])
+    times = "\n".join([f"split over machines: {count_text(found.tokens, 'token')}", *intro, _times(shown)])
+    tokens = _tokens(shown) if shown[0].token_seconds is not None else ""
+    blocks = [times, _memory(shown), tokens, _scaling_formulas(plan, found), measured_text(read_points())]
+    return "\n\n".join(filter(None, blocks))
 
 
 def measured_text(points: Sequence[Point]) -> str:
@@ -313,19 +294,12 @@ def _answer(rows: Sequence[ScalingRow]) -> str:
     return f"{first}; up to {integer_text(useful)}, efficiency is at least 50%"
 
 
-def _chosen(rows: Sequence[ScalingRow]) -> Sequence[ScalingRow]:
-    """All rows, or if there are many, evenly chosen ones with the first and the last."""
-    step = -(-len(rows) // MAX_ROWS)
-    return [row for at, row in enumerate(rows) if at % step == 0 or row is rows[-1]]
-
-
 def _times(rows: Sequence[ScalingRow]) -> str:
     names = list(rows[0].splits)
     shown = ["linear" if name == LINEAR else name for name in names]
     table = [("machines", "tokens", *shown, "best", "efficiency")]
     for row in rows:
-        times = [row.splits[name].seconds for name in names]
-        cells = ["-" if seconds is None else readable_seconds(seconds) for seconds in times]
+        cells = [_or_none(row.splits[name].seconds, readable_seconds) for name in names]
         best = row.best if row.machines > 1 else ""
         table.append((integer_text(row.machines), integer_text(row.tokens), *cells, best, percent(row.efficiency)))
     return in_columns(table, ">>" + ">" * len(names) + "<>")
@@ -336,7 +310,7 @@ def _memory(rows: Sequence[ScalingRow]) -> str:
     more = ("largest context",) if decodes else ()
     table = [("machines", "memory each", "", *more, "sent a layer", "sent in all")]
     for row in rows:
-        context = "any" if row.largest_context is None else integer_text(row.largest_context)
+        context = _or_none(row.largest_context, integer_text, "any")
         sent = quantity(row.sent_bytes_per_layer, "B"), quantity(row.sent_bytes, "B")
         fits = "fits" if row.fits else "too much"
         memory = quantity(row.memory_bytes, "B")
@@ -370,10 +344,5 @@ def _scaling_formulas(plan: Plan, found: Scaling) -> str:
         table.append(("linear" if name == LINEAR else name, texts["messages"], sent))
         used += texts["sent"].replace("⌈log₂ R⌉", "R")
     values = {**letters(plan), "R": "", "G": "", "n": integer_text(found.tokens)}
-    meaning = {**LETTERS, "n": "tokens"}
-    legend = [
-        f"{letter} = {values[letter]} {meaning[letter]}".replace("  ", " ") for letter in meaning if letter in used
-    ]
-    joined = ", ".join(each.replace(" ", "\u00a0") for each in legend)
-    lines = [in_columns(table, "<<<").replace("\u00a0", " "), "", *wrap_lines(joined, "  ")]
+    lines = [in_columns(table, "<<<").replace("\u00a0", " "), "", *_legend(used, values, {**LETTERS, "n": "tokens"})]
     return "\n".join([*lines, *(line for note in found.notes for line in wrap_lines(note, "  "))])

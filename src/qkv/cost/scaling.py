@@ -10,12 +10,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import OptionError, OptionTypeError, complaint
+from ..errors import OptionError, complaint
 from .communication import Link, Phase, Spread, Wire, as_link, merged_step, shard_bytes, wire
 from .formulas import wire_formula
 from .planning import Run, first_size
-from .readable import count_text, integer_text
-from .sizes import storage_bytes
+from .readable import count_text
+from .sizes import check_size, storage_bytes
 
 DEFAULT_LINK = "100gbe"
 SPLITS = ("ring", "gather", "heads", "scan")
@@ -34,11 +34,11 @@ class Split:
         reason: why this split is impossible; then the other fields are None.
     """
 
-    seconds: float | None
-    sent_bytes: int | None
-    sent_bytes_per_layer: int | None
-    messages: int | None
-    held_bytes: int | None
+    seconds: float | None = None
+    sent_bytes: int | None = None
+    sent_bytes_per_layer: int | None = None
+    messages: int | None = None
+    held_bytes: int | None = None
     reason: str = ""
 
 
@@ -83,7 +83,7 @@ class Scaling:
 
 def scaling(run: Run, context: int, machines: Any, link: Any) -> Scaling:
     """Scaling of a run; tokens are those of its prompt, or an encoder's context."""
-    check_machines(machines)
+    check_size("machines", machines, most=MAX_MACHINES)
     if run.model.kind == "encoder-decoder":
         hint = "plan the encoder and the decoder as separate models"
         raise OptionError(complaint("machines", f"{machines} for an encoder-decoder", "a decoder or an encoder", hint))
@@ -95,15 +95,6 @@ def scaling(run: Run, context: int, machines: Any, link: Any) -> Scaling:
     return Scaling(used, tokens, rows, _formulas(run), _notes(scaler, rows))
 
 
-def check_machines(machines: Any) -> None:
-    """Check the number of machines."""
-    wanted = f"a whole number from 1 to {integer_text(MAX_MACHINES)}"
-    if isinstance(machines, bool) or not isinstance(machines, int):
-        raise OptionTypeError(complaint("machines", repr(machines), wanted))
-    if not 1 <= machines <= MAX_MACHINES:
-        raise OptionError(complaint("machines", machines, wanted))
-
-
 class _Scaler:
     """Computes rows from the model's parts on one machine."""
 
@@ -111,9 +102,7 @@ class _Scaler:
         self.run, self.model, self.context, self.tokens, self.link = run, run.model, context, tokens, link
         self.decodes = run.model.kind == "decoder"
         self.item = storage_bytes(1, "float32" if run.weights == "float32" else "bfloat16")
-        self.one_machine = {
-            name: run.pass_over(tokens, kind) for name, kind in (("softmax", "softmax"), (LINEAR, "linear"))
-        }
+        self.one_machine = {kind: run.pass_over(tokens, kind) for kind in ("softmax", "linear")}
         self.step = run.step(context) if self.decodes else None
         self.first: ScalingRow | None = None
 
@@ -126,7 +115,7 @@ class _Scaler:
         best = min(fitting or good, key=lambda name: good[name])
         seconds, chosen = good[best], splits[best]
         one_machine = seconds if self.first is None else self.first.seconds
-        token = self._token(machines)
+        token_seconds, token_sent_bytes = self._token(machines)
         found = ScalingRow(
             machines=machines,
             tokens=-(-self.tokens // machines),
@@ -139,8 +128,8 @@ class _Scaler:
             memory_bytes=own[best],
             fits=bool(fitting),
             largest_context=self._largest(machines),
-            token_seconds=None if token is None else token[0],
-            token_sent_bytes=None if token is None else token[1],
+            token_seconds=token_seconds,
+            token_sent_bytes=token_sent_bytes,
         )
         self.first = self.first or found
         return found
@@ -175,35 +164,30 @@ class _Scaler:
         return max(wire(name, each).peak_bytes for each in spreads) - math.floor(shard_bytes(spreads[0]))
 
     def _split(self, name: str, ranks: int) -> Split:
-        reason = self._reason(name, ranks)
-        if reason:
-            return Split(None, None, None, None, None, reason)
-        parts = self.one_machine[LINEAR if name == LINEAR else "softmax"]
-        other = sum(part.seconds for key, part in self._shorter(name, ranks).items() if key not in _ATTENTION)
+        if reason := self._reason(name, ranks):
+            return Split(reason=reason)
+        similarity = "linear" if name == LINEAR else "softmax"
+        parts, shorter = self.one_machine[similarity], self.run.pass_over(-(-self.tokens // ranks), similarity)
+        other = sum(part.seconds for key, part in shorter.items() if key not in _ATTENTION)
         other += parts["cache"].seconds / ranks if "cache" in parts else 0.0
         layers = self._layers(name, ranks)
         # The plan's time for scores includes more than products, and may be bound by memory: it gives the rate.
         products = sum(count * one.flops for count, _, one in layers)
         rate = products / parts["scores"].seconds
-        seconds = other + sum(
-            count * each.forward.seconds(self.link.bandwidth, self.link.latency, rate) for count, each, _ in layers
-        )
+        link = self.link.bandwidth, self.link.latency
+        seconds = other + sum(count * each.forward.seconds(*link, rate) for count, each, _ in layers)
         sent = sum(count * each.sent for count, each, _ in layers)
         messages = sum(count * each.messages for count, each, _ in layers)
         needed = self._split_bytes(name, ranks, self.tokens)
         return Split(seconds, sent, max(each.sent for _, each, _ in layers), messages, needed)
 
-    def _shorter(self, name: str, ranks: int) -> dict[str, Any]:
-        """The parts of a pass over the tokens of one machine."""
-        return self.run.pass_over(-(-self.tokens // ranks), "linear" if name == LINEAR else "softmax")
-
     def _layers(self, name: str, ranks: int) -> list[tuple[int, Wire, Wire]]:
         """(number of layers, cost of one on `ranks` ranks, cost on one rank): with a window, and without."""
-        found = []
-        for count, window in self._windows(name, self.tokens):
-            spread, alone = (self._spread(some, window, self.tokens) for some in (ranks, 1))
-            found.append((count, wire(name, spread), wire(name, alone)))
-        return found
+
+        def cost(some: int, window: int | None) -> Wire:
+            return wire(name, self._spread(some, window, self.tokens))
+
+        return [(count, cost(ranks, kept), cost(1, kept)) for count, kept in self._windows(name, self.tokens)]
 
     def _windows(self, name: str, tokens: int) -> list[tuple[int, int | None]]:
         """(number of layers, their window)."""
@@ -214,19 +198,10 @@ class _Scaler:
 
     def _spread(self, ranks: int, window: int | None, tokens: int) -> Spread:
         model = self.model
-        return Spread(
-            batch=self.run.batch,
-            heads=model.heads,
-            kv_heads=model.kv_heads,
-            width=model.head_width,
-            value_width=model.value_width,
-            tokens=tokens,
-            ranks=ranks,
-            item=self.item,
-            causal=self.decodes,
-            window=window if self.decodes else None,
-            features=model.head_width,
-        )
+        heads = {"heads": model.heads, "kv_heads": model.kv_heads, "width": model.head_width}
+        sizes = {"batch": self.run.batch, **heads, "value_width": model.value_width, "features": model.head_width}
+        window = window if self.decodes else None
+        return Spread(**sizes, tokens=tokens, ranks=ranks, item=self.item, causal=self.decodes, window=window)
 
     def _reason(self, name: str, ranks: int) -> str:
         heads, kv_heads = self.model.heads, self.model.kv_heads
@@ -234,9 +209,9 @@ class _Scaler:
             return ""
         return f"{heads} query and {kv_heads} key/value heads do not divide evenly over {ranks} machines"
 
-    def _token(self, machines: int) -> tuple[float, int] | None:
+    def _token(self, machines: int) -> tuple[float, int] | tuple[None, None]:
         if self.step is None:
-            return None
+            return None, None
         split = sum(part.seconds for name, part in self.step.items() if name in _ATTENTION) / machines
         other = sum(part.seconds for name, part in self.step.items() if name not in _ATTENTION)
         model = self.model

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
-from .ledger import Number
 
+Number = Any  # an int or a formula: only operations that work on both are used
 RANKS = "2 (length, width), 3 (batch, length, width) or 4 (batch, heads, length, width)"
 PAGE = 64  # tokens in a page of a cache
 
@@ -87,14 +88,9 @@ def check_heads(heads: Any, heads_kv: Any) -> None:
     if any(not isinstance(size, int) and hasattr(size, "free_symbols") for size in (heads, heads_kv)):
         return
     if heads and (heads_kv == 0 or heads % heads_kv):
-        raise ShapeError(
-            complaint(
-                "key",
-                f"{heads_kv} heads for {heads} query heads",
-                "a number that divides the query heads",
-                "query head h reads key/value head h // (heads_q // heads_kv)",
-            )
-        )
+        given, wanted = f"{heads_kv} heads for {heads} query heads", "a number that divides the query heads"
+        hint = "query head h reads key/value head h // (heads_q // heads_kv)"
+        raise ShapeError(complaint("key", given, wanted, hint))
 
 
 # Quantised formats count their numbers only: scales add a few percent that depend on the scheme.
@@ -136,14 +132,28 @@ def is_symbol(size: Any) -> bool:
     return hasattr(size, "free_symbols")
 
 
-def check_size(argument: str, size: Any, least: int = 1) -> None:
-    """Check for a whole number from `least` to 2^63 - 1; symbols pass."""
+def check_size(argument: str, size: Any, least: int = 1, most: int = LARGEST) -> None:
+    """Check for a whole number from `least` to `most`; symbols pass."""
     if is_symbol(size):
         return
+    wanted = f"a whole number from {least} to {'2^63 - 1' if most == LARGEST else f'{most:,}'}"
     if isinstance(size, bool) or not isinstance(size, int):
-        raise OptionTypeError(complaint(argument, repr(size), "a whole number"))
-    if not least <= size <= LARGEST:
-        raise OptionError(complaint(argument, size, f"a whole number from {least} to 2^63 - 1"))
+        raise OptionTypeError(complaint(argument, repr(size), wanted))
+    if not least <= size <= most:
+        raise OptionError(complaint(argument, size, wanted))
+
+
+def check_choice(argument: str, given: Any, known: Iterable[Any]) -> None:
+    """Check for one of the known values."""
+    if given not in (known := tuple(known)):
+        raise OptionError(complaint(argument, repr(given), f"one of {', '.join(known)}"))
+
+
+def check_number(argument: str, given: Any, wanted: str = "a positive number", zero: bool = False) -> None:
+    """Check for a finite number above 0, or for 0."""
+    number = isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
+    if not number or given < 0 or (given == 0 and not zero):
+        raise OptionError(complaint(argument, repr(given), wanted))
 
 
 def minimum(one: Number, other: Number) -> Number:

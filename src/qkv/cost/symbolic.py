@@ -49,11 +49,6 @@ def as_size(size: Any) -> Any:
     return int(known)
 
 
-def symbolic_minimum(one: Any, other: Any) -> Any:
-    """min(one, other)."""
-    return sympy.Min(one, other)
-
-
 def theta(formula: Any, at_most: Iterable[tuple[Any, Any]] = ()) -> Theta:
     """The Θ-class of a formula: without constants, and without terms that another term always bounds.
 
@@ -149,16 +144,12 @@ def text(formula: Any) -> str:
     'b·d·n/h + d² + 3/2·n'
     """
     formula = sympy.expand(_as_formula(formula))
-    if formula.has(sympy.Function) or not _is_sum_of_powers(formula):
+    try:
+        terms = _sorted(_terms(formula))
+    except OptionError:  # no sum of powers
         return str(formula)
-    parts = []
-    for powers, factor in _sorted(_terms(formula)):
-        sign = "-" if factor.is_negative else "+"
-        parts.append((sign, _term_text(powers, abs(factor))))
-    if not parts:
-        return "0"
-    first = ("-" if parts[0][0] == "-" else "") + parts[0][1]
-    return first + "".join(f" {sign} {part}" for sign, part in parts[1:])
+    signed = "".join(f" {'-' if factor < 0 else '+'} {_term_text(powers, abs(factor))}" for powers, factor in terms)
+    return ("-" if signed.startswith(" -") else "") + signed[3:] or "0"
 
 
 def _term_text(powers: Powers, factor: Any) -> str:
@@ -183,14 +174,6 @@ def _in_order(powers: Powers) -> list[tuple[Any, Any]]:
 def _sorted(terms: list[tuple[Powers, Any]]) -> list[tuple[Powers, Any]]:
     """Highest degree first, then alphabetically."""
     return sorted(terms, key=lambda term: (-sum(term[0].values()), _term_text(term[0], sympy.Integer(1))))
-
-
-def _is_sum_of_powers(formula: Any) -> bool:
-    return all(
-        base.is_Symbol or base.is_number
-        for term in sympy.Add.make_args(formula)
-        for base in (factor.as_base_exp()[0] for factor in sympy.Mul.make_args(term))
-    )
 
 
 def _terms(formula: Any) -> list[tuple[Powers, Any]]:

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..errors import OptionError, complaint
 from .architecture import Model
 from .blocks import model_cost, parts, state_bytes
-from .ledger import Ledger, Number, as_sizes, join_ledgers
+from .ledger import Ledger, Number, as_sizes
 from .lookup import read_data
 from .machine import as_hardware
 from .planning import first_size
+from .sizes import check_choice
 
 VARIANTS = ("MHA", "GQA", "MQA", "linear")
-MEMBERS = ("scores", "cache")
 ITEM = "float32"  # format of queries, new keys and values, outputs and sums
 SCALES = {"int8": 8}  # bytes per token and head of a KVCache: one float32 scale each for key and value
 
@@ -57,14 +56,15 @@ def past(
     528384
     """
     batch, heads, kv_heads, width, tokens = as_sizes(batch, heads, kv_heads, width, tokens)
-    model = _layer(way, heads, kv_heads, width)
-    similarity = _similarity_of(way)
-    ledger = model_cost(model, batch, 1, tokens, weights=ITEM, cache=cache, similarity=similarity)
-    by_part = parts(ledger)
-    linear = similarity == "linear"
+    check_choice("way", way, VARIANTS)
+    linear, own = way == "linear", {"MHA": heads, "MQA": 1}.get(way, kv_heads)
+    model = Model(name=way, layers=1, d_model=heads * width, heads=heads, kv_heads=own, head_width=width)
+    similarity = "linear" if linear else "softmax"
+    by_part = parts(model_cost(model, batch, 1, tokens, weights=ITEM, cache=cache, similarity=similarity))
     kept = batch * state_bytes(model) if linear else model.cache_bytes(tokens, batch, cache)
     scales = 0 if linear else batch * model.kv_heads * tokens * SCALES.get(str(cache).removeprefix("torch."), 0)
-    return DecodeCost(way, model.kv_heads, kept, join_ledgers(way, [by_part[name] for name in MEMBERS]), scales)
+    step = Ledger(way, (*by_part["scores"].lines, *by_part["cache"].lines))
+    return DecodeCost(way, model.kv_heads, kept, step, scales)
 
 
 def seconds_by_roofline(step: Ledger, hardware: Any, dtype: str = ITEM) -> float:
@@ -110,14 +110,3 @@ def formulas_of(way: str) -> Formulas:
     ('2·b·c·g·n·w', '2·h/(c·g)')
     """
     return Formulas(**read_data("formulas.toml")["past"][way])
-
-
-def _layer(way: str, heads: Number, kv_heads: Number, width: Number) -> Model:
-    if way not in VARIANTS:
-        raise OptionError(complaint("way", repr(way), f"one of {', '.join(VARIANTS)}"))
-    kept = {"MHA": heads, "MQA": 1}.get(way, kv_heads)
-    return Model(name=way, layers=1, d_model=heads * width, heads=heads, kv_heads=kept, head_width=width)
-
-
-def _similarity_of(way: str) -> str:
-    return "linear" if way == "linear" else "softmax"

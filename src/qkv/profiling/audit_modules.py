@@ -75,13 +75,7 @@ def part_modules(model: Model, shape: Shape) -> list[PartModule]:
 
 
 def _attention(
-    model: Model,
-    shape: Shape,
-    times: int,
-    *,
-    causal: bool = True,
-    window: int | None = None,
-    reads_source: bool = False,
+    model: Model, shape: Shape, times: int, causal: bool = True, window: int | None = None, reads_source: bool = False
 ) -> list[PartModule]:
     """Projections and scores of `times` layers; a layer with a window caches no more tokens than the window."""
     if not times:
@@ -89,12 +83,11 @@ def _attention(
     if window is not None:
         shape = shape._replace(past=min(shape.past, window - 1))
     causal = causal and model.kind != "encoder" and not reads_source and shape.new > 1
+    kv_heads, width, value_width = model.kv_heads, model.head_width, model.value_width
     if model.latent is None or reads_source:
         found = _projections(model, shape, makes_keys=not (reads_source and shape.past))
-        kv_heads, width, value_width = model.kv_heads, model.head_width, model.value_width
     else:
-        found = _latent_projections(model, shape)
-        kv_heads, width, value_width = model.heads, model.head_width, model.value_width
+        found, kv_heads = _latent_projections(model, shape), model.heads
         if shape.absorbed:
             kv_heads, width, value_width = 1, model.latent.kv_rank + model.latent.rope_width, model.latent.kv_rank
     keys = shape.past + shape.new

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from timeit import timeit
 from typing import NamedTuple
 
 import numpy as np
@@ -57,36 +57,24 @@ def measure(progress: Progress | None = None) -> Machine:
     measured = measure_probes(wanted, 1, lambda what, done: say(what, (len(measurements) + done) / total))
     prices, errors = fit_prices(measured)
     say("done", 1.0)
-    return Machine(
-        processor_name(),
-        torch.get_num_threads(),
-        torch.get_num_threads(),
-        memory_bytes(),
-        torch.__version__,
-        ops.isa(),
-        datetime.now(UTC).isoformat(timespec="seconds"),
-        roofs,
-        prices,
-        errors,
-        _roofline_points(wanted, measured),
-    )
+    threads, taken = torch.get_num_threads(), datetime.now(UTC).isoformat(timespec="seconds")
+    here = processor_name(), threads, threads, memory_bytes(), torch.__version__, ops.isa(), taken
+    return Machine(*here, roofs, prices, errors, _roofline_points(wanted, measured))
 
 
 def measure_probes(
     wanted: Sequence[Probe], rounds: int, say: Callable[[str, int], None] | None = None
 ) -> list[Measured]:
     """Measure every probe once per round, so that a slow period of the machine does not affect one probe only."""
-    calls: dict[int, PreparedCall] = {}
-    times: list[list[float]] = [[] for _ in wanted]
+    measured: list[list[Measured]] = [[] for _ in wanted]
     for round_number in range(rounds):
         for place, probe in enumerate(wanted):
             if say is not None:
                 say(f"{probe.backend} {probe.dtype}", round_number * len(wanted) + place)
             call = prepare(probe)
-            calls[place] = call._replace(run=lambda: None)  # frees the tensors
             with torch.no_grad():
-                times[place].append(time_call(call.run, 1))
-    return [Measured(calls[place].engine, calls[place].cost, statistics.median(own)) for place, own in enumerate(times)]
+                measured[place].append(Measured(call.engine, call.cost, time_call(call.run, 1)))
+    return [own[0]._replace(seconds=statistics.median(one.seconds for one in own)) for own in measured]
 
 
 # Engines in a roofline plot, each with its largest measured call.
@@ -102,13 +90,13 @@ ROOFLINE_LABELS = {
 
 def _roofline_points(wanted: Sequence[Probe], measured: Sequence[Measured]) -> tuple[tuple[str, float, float], ...]:
     """(label, flops per byte that must be moved, flops per second) of the largest call of each engine."""
-    largest: dict[str, tuple[str, float, float]] = {}
-    most: dict[str, int] = {}
-    for probe, (engine, cost, seconds) in zip(wanted, measured, strict=True):
-        if engine in ROOFLINE_LABELS and cost.flops > most.get(engine, 0):
-            most[engine] = cost.flops
-            largest[engine] = (ROOFLINE_LABELS[engine], cost.flops / _bytes_moved(probe), cost.flops / seconds)
-    return tuple(largest[engine] for engine in ROOFLINE_LABELS if engine in largest)
+    found = []
+    for engine, label in ROOFLINE_LABELS.items():
+        calls = [(call, probe) for probe, call in zip(wanted, measured, strict=True) if call.engine == engine]
+        if calls:
+            (_, cost, seconds), probe = max(calls, key=lambda pair: pair[0].cost.flops)
+            found.append((label, cost.flops / _bytes_moved(probe), cost.flops / seconds))
+    return tuple(found)
 
 
 def _bytes_moved(probe: Probe) -> int:
@@ -121,14 +109,11 @@ def _bytes_moved(probe: Probe) -> int:
 
 def fit_prices(measured: Sequence[Measured]) -> tuple[dict[str, Price], dict[str, float]]:
     """The price of each engine, and the median relative error of its predictions."""
-    by_engine: dict[str, list[Measured]] = {}
-    for call in measured:
-        by_engine.setdefault(call.engine, []).append(call)
-    prices = {engine: fit_price(calls) for engine, calls in by_engine.items()}
-    errors = {
-        engine: statistics.median(abs(prices[engine].seconds(c.cost) / c.seconds - 1) for c in calls)
-        for engine, calls in by_engine.items()
-    }
+    prices, errors = {}, {}
+    for engine in dict.fromkeys(call.engine for call in measured):
+        calls = [call for call in measured if call.engine == engine]
+        price = prices[engine] = fit_price(calls)
+        errors[engine] = statistics.median(abs(price.seconds(c.cost) / c.seconds - 1) for c in calls)
     return prices, errors
 
 
@@ -145,7 +130,8 @@ def prepare(probe: Probe) -> PreparedCall:
     dtype = getattr(torch, probe.dtype)
     torch.manual_seed(0)
     query = torch.randn(probe.batch, probe.heads, probe.len_q, probe.width).to(dtype)
-    key, value = (torch.randn(probe.batch, probe.heads_kv, probe.len_k, w).to(dtype) for w in probe.widths)
+    widths = probe.width, probe.width_v
+    key, value = (torch.randn(probe.batch, probe.heads_kv, probe.len_k, w).to(dtype) for w in widths)
     options = {"similarity": probe.similarity, "mask": probe.mask}
     if probe.storage is None:
         choice = explain(query, key, value, backend=probe.backend, **options)
@@ -154,7 +140,7 @@ def prepare(probe: Probe) -> PreparedCall:
     storage = getattr(torch, probe.storage)
     cache = KVCache(probe.batch, probe.heads_kv, probe.width, value_width=probe.width_v, dtype=storage)
     cache.append(key, value)
-    new_k, new_v = (torch.randn(probe.batch, probe.heads_kv, probe.len_q, w) for w in probe.widths)
+    new_k, new_v = (torch.randn(probe.batch, probe.heads_kv, probe.len_q, w) for w in widths)
     choice = explain(query, new_k, new_v, cache=cache, **options)
 
     def step() -> None:
@@ -166,17 +152,14 @@ def prepare(probe: Probe) -> PreparedCall:
 
 def time_call(run: Callable[[], object], rounds: int) -> float:
     """Median seconds of a call over rounds of one or two milliseconds."""
+    return statistics.median(_times(run, rounds))
+
+
+def _times(run: Callable[[], object], rounds: int) -> list[float]:
+    """Seconds of a call in each round, after one that is not counted."""
     run()
-    once = _time_once(run, 1)
-    repeats = max(1, min(1000, int(MIN_SAMPLE_SECONDS / max(once, 1e-7))))
-    return statistics.median(_time_once(run, repeats) for _ in range(rounds))
-
-
-def _time_once(run: Callable[[], object], repeats: int) -> float:
-    before = time.perf_counter()
-    for _ in range(repeats):
-        run()
-    return (time.perf_counter() - before) / repeats
+    repeats = max(1, min(1000, int(MIN_SAMPLE_SECONDS / max(timeit(run, number=1), 1e-7))))
+    return [timeit(run, number=repeats) / repeats for _ in range(rounds)]
 
 
 def fit_price(calls: list[Measured]) -> Price:
@@ -214,9 +197,7 @@ def fit_price(calls: list[Measured]) -> Price:
 
 def _best_time(run: Callable[[], object]) -> float:
     """The least seconds of a call: a peak rate is the most that the machine reaches."""
-    run()
-    repeats = max(1, min(1000, int(MIN_SAMPLE_SECONDS / max(_time_once(run, 1), 1e-7))))
-    return min(_time_once(run, repeats) for _ in range(5))
+    return min(_times(run, 5))
 
 
 def _roof_measurements() -> Iterator[tuple[str, Callable[[], float]]]:
@@ -232,37 +213,24 @@ def _roof_measurements() -> Iterator[tuple[str, Callable[[], float]]]:
     for place, size in (("cache", MEBI), ("memory", far)):
         yield f"read.{place}", lambda size=size: size / _best_time(buffer(size).sum)
         yield f"write.{place}", lambda size=size: size / _best_time(lambda: buffer(size).fill_(1.0))
-        yield f"copy.{place}", lambda size=size: size / _best_time(_copy_call(buffer(size)))
+        yield f"copy.{place}", lambda size=size: size / _best_time(partial(torch.Tensor.copy_, *buffer(size).chunk(2)))
     for dtype in ("float32", "bfloat16", "float16"):
         # Without instructions for half precision torch is hundreds of times slower.
         side = 768 if dtype == "float32" else 192
-        yield f"multiply.{dtype}.square", lambda dtype=dtype, side=side: _multiply_rate(dtype, side, side, side)
-        yield f"multiply.{dtype}.tall", lambda dtype=dtype, side=side: _multiply_rate(dtype, 4 * side, 64, side)
-        yield f"multiply.{dtype}.vector", lambda dtype=dtype, side=side: _multiply_rate(dtype, 1, side, side)
-    yield "exponential", _exp_rate
-    yield "call", lambda: _best_time(lambda: _TINY + _TINY)
-    yield "threads.multiply", lambda: _thread_scaling(lambda: _multiply_rate("float32", 512, 512, 512))
+        yield f"multiply.{dtype}.square", partial(_multiply_rate, dtype, side, side, side)
+        yield f"multiply.{dtype}.tall", partial(_multiply_rate, dtype, 4 * side, 64, side)
+        yield f"multiply.{dtype}.vector", partial(_multiply_rate, dtype, 1, side, side)
+    yield "exponential", lambda: MEBI // 8 / _best_time(torch.rand(MEBI // 8).exp)
+    yield "call", lambda: _best_time(partial(torch.add, torch.ones(1), torch.ones(1)))
+    yield "threads.multiply", lambda: _thread_scaling(partial(_multiply_rate, "float32", 512, 512, 512))
     yield "threads.read", lambda: _thread_scaling(lambda: far / _best_time(buffer(far).sum))
     if not ops.reasons():
         yield from packed_rates(far, _best_time)
 
 
-_TINY = torch.ones(1)
-
-
-def _copy_call(buffer: torch.Tensor) -> Callable[[], object]:
-    one, other = buffer.chunk(2)
-    return lambda: other.copy_(one)
-
-
 def _multiply_rate(dtype: str, rows: int, inner: int, columns: int) -> float:
-    a, b = torch.randn(rows, inner).to(getattr(torch, dtype)), torch.randn(inner, columns).to(getattr(torch, dtype))
-    return 2 * rows * inner * columns / _best_time(lambda: a @ b)
-
-
-def _exp_rate() -> float:
-    x = torch.rand(MEBI // 8)
-    return x.numel() / _best_time(x.exp)
+    a, b = (torch.randn(shape).to(getattr(torch, dtype)) for shape in ((rows, inner), (inner, columns)))
+    return 2 * rows * inner * columns / _best_time(partial(torch.matmul, a, b))
 
 
 def _thread_scaling(rate: Callable[[], float]) -> float:
@@ -297,10 +265,6 @@ class Probe(NamedTuple):
     mask: Mask | None = None
     storage: str | None = None
 
-    @property
-    def widths(self) -> tuple[int, int]:
-        return self.width, self.width_v
-
 
 def probes(many: int = 10, seed: int = 0) -> Iterator[Probe]:
     """The calls of a calibration, about `many` of each kind; another seed gives other calls, to test predictions."""
@@ -315,25 +279,24 @@ def probes(many: int = 10, seed: int = 0) -> Iterator[Probe]:
 
 
 def _dtype_probes(draw: random.Random, dtype: str, count: int) -> Iterator[Probe]:
-    for low, high in ((1, 16), (17, 190), (192, 760), (768, 2048)):
-        for _ in range(count + count // 2):
-            yield _call_probe(draw, "sdpa", dtype, Softmax(), low, high)
-    for _ in range(count):
-        yield _call_probe(draw, "native", dtype, Softmax(), 1, 8)
-    for _ in range(count + count // 2):
-        yield _call_probe(draw, "native", dtype, Softmax(), 17, 1500)
-    for backend in ("reference", "blockwise"):
-        softmax = Softmax(softcap=30.0) if backend == "blockwise" else Softmax()  # not supported by torch's kernel
-        for similarity in (softmax, Polynomial(2), FeatureMap(elu1)):
-            for _ in range(count):
-                yield _call_probe(draw, backend, dtype, similarity, 8, 1024)
-    for backend in ("reference", "argmax"):
-        for _ in range(count):
-            yield _call_probe(draw, backend, dtype, Argmax(), 8, 2048)
-    for similarity in (Polynomial(2), FeatureMap(elu1)):
-        for low, high in ((8, 100), (200, 4096)):
-            for _ in range(count):
-                yield _call_probe(draw, "linear", dtype, similarity, low, high)
+    more, softmax = count + count // 2, Softmax()
+    kinds: list[tuple[str, AnySimilarity, int, int, int]] = [
+        *(("sdpa", softmax, *lengths, more) for lengths in ((1, 16), (17, 190), (192, 760), (768, 2048))),
+        ("native", softmax, 1, 8, count),
+        ("native", softmax, 17, 1500, more),
+        *(("reference", each, 8, 1024, count) for each in (softmax, Polynomial(2), FeatureMap(elu1))),
+        # A softcap is not supported by torch's kernel.
+        *(("blockwise", each, 8, 1024, count) for each in (Softmax(softcap=30.0), Polynomial(2), FeatureMap(elu1))),
+        *((backend, Argmax(), 8, 2048, count) for backend in ("reference", "argmax")),
+        *(
+            ("linear", each, *lengths, count)
+            for each in (Polynomial(2), FeatureMap(elu1))
+            for lengths in ((8, 100), (200, 4096))
+        ),
+    ]
+    for backend, similarity, low, high, times in kinds:
+        for _ in range(times):
+            yield _call_probe(draw, backend, dtype, similarity, low, high)
 
 
 def _call_probe(draw: random.Random, backend: str, dtype: str, similarity: AnySimilarity, low: int, high: int) -> Probe:
@@ -344,11 +307,8 @@ def _call_probe(draw: random.Random, backend: str, dtype: str, similarity: AnySi
             width = draw.choice((8, 16, 32, 64))
         len_q = _log_uniform(draw, low, high)
         causal = draw.random() < 0.4
-        len_k = (
-            len_q
-            if causal or draw.random() < 0.5
-            else _log_uniform(draw, max(low, 16), max(high, 4096 if low < 17 else 0))
-        )
+        same = causal or draw.random() < 0.5
+        len_k = len_q if same else _log_uniform(draw, max(low, 16), max(high, 4096 if low < 17 else 0))
         heads = group * heads_kv
         flops = 4 * batch * heads * len_q * len_k * width
         if flops <= MAX_FLOPS / (1 if dtype == "float32" else 2):

@@ -60,7 +60,10 @@ def time_steps(
     """
     kept_heads = past(way, batch=batch, heads=heads, kv_heads=kv_heads, width=width, tokens=0).kv_heads
     token_bytes = batch * kept_heads * width * 2 * 4
-    kv_cache = _make_cache(way, batch, kept_heads, width, cache)
+    if way == "linear":
+        kv_cache = LinearState(FeatureMap(elu1), batch, kept_heads, width)
+    else:
+        kv_cache = KVCache(batch, kept_heads, width, dtype=getattr(torch, cache))
     _check_bytes(kv_cache, tokens, token_bytes)
     generator = torch.Generator().manual_seed(0)
 
@@ -97,9 +100,3 @@ def _check_bytes(kv_cache: KVCache | LinearState, tokens: int, token_bytes: int)
         given, most = quantity(needed, "B"), quantity(MAX_BYTES, "B")
         hint = "use fewer tokens, heads or sequences, or narrower heads"
         raise OptionError(complaint("cache", f"{given} to measure", f"at most {most}", hint))
-
-
-def _make_cache(way: str, batch: int, heads: int, width: int, storage: str) -> KVCache | LinearState:
-    if way == "linear":
-        return LinearState(FeatureMap(elu1), batch, heads, width)
-    return KVCache(batch, heads, width, dtype=getattr(torch, storage))

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ..cost.architecture import Model, as_model
 from ..cost.blocks import model_cost, parts
 from ..cost.ledger import Ledger
 from ..cost.readable import WIDE, integer_text, quantity
-from ..cost.sizes import check_size, is_symbol
-from ..errors import OptionError, complaint
+from ..cost.sizes import check_size
 from .audit_modules import TOOLS, Shape, Tool, part_modules, without_warnings
 
-DEFAULT_CONTEXT = 8192
 VIEWER = "LLM-Viewer's formulas"
 NOT_INSTALLED = "not installed; run make bench to install it"
 MAX_ELEMENTS = 2**60  # of a tensor; its bytes fit into 63 bits
@@ -41,15 +40,7 @@ class Audit:
 
     def as_dict(self) -> dict[str, Any]:
         """The audit as JSON values; sizes in bytes."""
-        return {
-            "model": self.model.name,
-            "context": self.context,
-            "batch": self.batch,
-            "ran": self.ran,
-            "rows": [row.as_dict() for row in self.rows],
-            "missing": dict(self.missing),
-            "notes": list(self.notes),
-        }
+        return {**vars(self), "model": self.model.name, "rows": [row.as_dict() for row in self.rows]}
 
     def __str__(self) -> str:
         sizes = f"context {integer_text(self.context)}, batch {integer_text(self.batch)}"
@@ -74,7 +65,7 @@ class Audit:
         return "\n".join(lines)
 
 
-def audit(model: Any, *, context: int | None = None, batch: int = 1) -> Audit:
+def audit(model: Model | str | Path, *, context: int | None = None, batch: int = 1) -> Audit:
     """Compare qkv's counts of a model with calflops, fvcore, torch's FlopCounterMode and LLM-Viewer's formulas.
 
     Args:
@@ -94,12 +85,8 @@ def audit(model: Any, *, context: int | None = None, batch: int = 1) -> Audit:
     'assumes an output of queries × keys, not queries × head width (+15 times), writes the output twice (+16 times).'
     """
     model = as_model(model)
-    symbols = [field.name for field in fields(model) if is_symbol(getattr(model, field.name))]
-    if symbols:
-        given = f"symbols for {', '.join(symbols)}"
-        raise OptionError(complaint("model", given, "numbers for all sizes", "the tools run the model"))
-    if context is None:
-        context = min(DEFAULT_CONTEXT, model.context or DEFAULT_CONTEXT)
+    model.check_numbers("the tools run the model")
+    context = model.default_context if context is None else context
     check_size("context", context)
     check_size("batch", batch)
     requested = (context, batch)
@@ -118,9 +105,8 @@ def audit(model: Any, *, context: int | None = None, batch: int = 1) -> Audit:
                 missing[tool.name] = f"failed: {type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
         if model.kind != "encoder-decoder":
             rows += _viewer_rows(model, known, context)
-    return Audit(
-        model, context, batch, tuple(rows), _what_ran(model, context, batch, requested), missing, _notes(model)
-    )
+    ran = _what_ran(model, context, batch, requested)
+    return Audit(model, context, batch, tuple(rows), ran, missing, _notes(model))
 
 
 def _tool_rows(tool: Tool, model: Model, known: StageCount) -> Iterator[Row]:
@@ -326,17 +312,9 @@ class Row:
         return f"{share:+.3g}%" if abs(share) >= 0.001 else f"{'-' if share < 0 else '+'}0.00%"
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "tool": self.tool,
-            "stage": self.stage,
-            "quantity": self.quantity,
-            "theirs": self.theirs,
-            "qkv": self.ours,
-            "ratio": self.ratio,
-            "causes": [{"text": cause.text, "amount": cause.amount} for cause in self.causes],
-            "unexplained": self.unexplained,
-            "sentence": self.sentence,
-        }
+        found = asdict(self)
+        found["qkv"] = found.pop("ours")
+        return found | {"ratio": self.ratio, "unexplained": self.unexplained, "sentence": self.sentence}
 
 
 def merge_causes(causes: Iterable[Cause]) -> tuple[Cause, ...]:
@@ -393,40 +371,30 @@ def count_stage(model: Model, stage: str, batch: int, context: int) -> StageCoun
     found = parts(ledger)
     everywhere = replace(model, window=None, window_layers=0)
     unwindowed = parts(model_cost(everywhere, batch, new, past, item=ITEM))["scores"].products
-    theirs, tokens, d = viewer_count(model, batch, context, stage, ITEM), batch * new, model.d_model
-    keys, narrow = key_elements(model), HEADS if model.latent is None else LATENT
-    cells = batch * model.heads * new * context * model.layers
+    theirs, narrow = viewer_count(model, batch, context, stage, ITEM), HEADS if model.latent is None else LATENT
+    masked = unwindowed + _masked_flops(model, batch, new, ledger)
     readings = {
-        "projections": ((narrow, 2 * tokens * d * (2 * d + 2 * keys) * model.layers),),
-        "scores": ((WINDOW, unwindowed), (CAUSAL, unwindowed + _masked_flops(model, batch, new, ledger)),
-                   (narrow, 4 * cells * (d // model.heads))),
-        "feed-forward": ((EXPERTS, 2 * tokens * (3 if model.gated else 2) * d * model.d_ff * model.layers),),
-        "logits": ((NO_LOGITS, 2 * batch * d * model.vocabulary),),
-    }  # fmt: skip
-    numbers = _elementwise_counts(model, batch, new, past, cells)
-    items = {
-        name: PartCount(
-            "SDPA" if name == "scores" else name,
-            found[name].products if name in found else 0,
-            found[name].elementwise if name in found else 0,
-            readings.get(name, ()),
-            numbers.get(name, ()),
-        )
-        for name in {**found, **theirs.flops}
+        "projections": [(narrow, theirs.products["projections"])],
+        "scores": [(WINDOW, unwindowed), (CAUSAL, masked), (narrow, theirs.products["scores"])],
+        "feed-forward": [(EXPERTS, theirs.products["feed-forward"])],
+        "logits": [(NO_LOGITS, 2 * theirs.products["logits"])],
     }
+    numbers = _elementwise_counts(model, batch, new, past, batch * model.heads * new * context * model.layers)
+    items = {}
+    for name in {**found, **theirs.flops}:
+        part, shown = found.get(name, Ledger(name, ())), "SDPA" if name == "scores" else name
+        more = tuple(readings.get(name, ())), numbers.get(name, ())
+        items[name] = PartCount(shown, part.products, part.elementwise, *more)
     cached = model.cache_bytes(context, batch, ITEM)
-    unwindowed_bytes = everywhere.cache_bytes(context, batch, ITEM)
-    plain, wide = (
-        model.layers * ITEM * 2 * batch * context * count for count in (keys, model.heads * (d // model.heads))
-    )
-    square = ITEM * cells
+    window = WINDOW, everywhere.cache_bytes(context, batch, ITEM)
     first = NO_CACHE if model.kind == "encoder" else narrow
+    held, read, stored = theirs.cache_held, theirs.cache_read, theirs.flash_stored
+    reads = window, (narrow, held), (QUERY_HEADS, 2 * read), (KEYS_ONLY, read)
     return StageCount(
         stage, batch, new, past, ledger, items,
-        PartCount("the cache", cached, 0, ((WINDOW, unwindowed_bytes), (first, plain))),
-        PartCount("the cache", cached, 0,
-                  ((WINDOW, unwindowed_bytes), (narrow, plain), (QUERY_HEADS, wide), (KEYS_ONLY, wide // 2))),
-        PartCount("the outputs", found["scores"].written, 0, ((SQUARE, square), (TWICE, 2 * square))),
+        PartCount("the cache", cached, 0, (window, (first, held))),
+        PartCount("the cache", cached, 0, reads),
+        PartCount("the outputs", found["scores"].written, 0, ((SQUARE, stored // 2), (TWICE, stored))),
     )  # fmt: skip
 
 
@@ -471,12 +439,18 @@ ACTIVATION_FLOPS = 2
 
 @dataclass(frozen=True)
 class ViewerCount:
-    """LLM-Viewer's flops by part of the model, and its bytes."""
+    """LLM-Viewer's flops by part of the model, products and others, and its bytes."""
 
-    flops: dict[str, int]
+    products: dict[str, int]
+    elementwise: dict[str, int]
     cache_held: int
     cache_read: int
     flash_stored: int
+
+    @property
+    def flops(self) -> dict[str, int]:
+        parts = {**self.products, **self.elementwise}
+        return {part: self.products.get(part, 0) + self.elementwise.get(part, 0) for part in parts}
 
 
 def viewer_count(model: Model, batch: int, context: int, stage: str, item: int = 2) -> ViewerCount:
@@ -490,31 +464,28 @@ def viewer_count(model: Model, batch: int, context: int, stage: str, item: int =
     >>> viewer_count(llama, 1, 4096, "prefill").flash_stored // 32  # per layer; the output has 33554432 bytes
     2147483648
     """
-    d, heads = model.d_model, model.heads
+    d, heads, layers = model.d_model, model.heads, model.layers
     tokens, queries = (batch, 1) if stage == "decode" else (batch * context, context)
-    width = d // heads
-    keys = key_elements(model)
-    scores = batch * heads * queries * context
-    matrices = 3 if model.gated else 2
-    layer = {
-        "projections": 2 * tokens * d * (2 * d + 2 * keys),
-        "scores": 4 * scores * width + SOFTMAX_FLOPS * scores,
-        "feed-forward": 2 * tokens * matrices * d * model.d_ff + ACTIVATION_FLOPS * tokens * d,
-        "norms": 2 * (NORM_FLOPS + 1) * tokens * d,  # two norms, two sums
+    width, keys = d // heads, d * model.kv_heads // heads  # elements of a head, and of a token's keys
+    scores = layers * batch * heads * queries * context
+    products = {
+        "projections": layers * 2 * tokens * d * (2 * d + 2 * keys),
+        "scores": 4 * scores * width,
+        "feed-forward": layers * 2 * tokens * (3 if model.gated else 2) * d * model.d_ff,
+        # LLM-Viewer counts a multiply-add as one flop here, and as two elsewhere.
+        "logits": batch * d * model.vocabulary,
     }
-    flops = {part: model.layers * count for part, count in layer.items()}
-    # LLM-Viewer counts a multiply-add as one flop here, and as two elsewhere.
-    flops["logits"] = batch * d * model.vocabulary
+    elementwise = {
+        "scores": SOFTMAX_FLOPS * scores,
+        "feed-forward": layers * ACTIVATION_FLOPS * tokens * d,
+        "norms": layers * 2 * (NORM_FLOPS + 1) * tokens * d,  # two norms, two sums
+    }
     return ViewerCount(
-        flops,
-        cache_held=model.layers * item * 2 * batch * context * keys,
+        products,
+        elementwise,
+        cache_held=layers * item * 2 * batch * context * keys,
         # Keys of all query heads, where flash attention reads keys and values of the key/value heads.
-        cache_read=model.layers * item * batch * context * width * heads,
+        cache_read=layers * item * batch * context * width * heads,
         # The output is assumed to be as large as the scores, and to be written twice.
-        flash_stored=model.layers * 2 * item * scores,
+        flash_stored=2 * item * scores,
     )
-
-
-def key_elements(model: Model) -> int:
-    """Elements of a token's keys in one layer."""
-    return model.d_model * model.kv_heads // model.heads

@@ -14,7 +14,7 @@ from __future__ import annotations
 import tomllib
 import weakref
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from importlib.resources import files
 from typing import Any
 
@@ -26,6 +26,7 @@ from torch.utils.flop_counter import flop_registry
 
 from .. import ops
 from ..cost.price import readable_bytes
+from ..cost.readable import in_columns, quantity
 from ..errors import OptionError, complaint
 
 FLASH = "_scaled_dot_product_flash_attention_for_cpu"
@@ -53,6 +54,11 @@ class OperatorCount:
     def add(self, other: OperatorCount) -> None:
         for one in fields(self):
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+
+
+def _total(name: str) -> Any:
+    """The sum over all operators."""
+    return property(lambda watch: sum(getattr(one, name) for one in watch.by_operator.values()))
 
 
 @dataclass
@@ -100,43 +106,18 @@ class Watch:
         self._stack.close()
         self.native += 0 if self._counts is None else int(self._counts.flops)
 
-    @property
-    def products(self) -> int:
-        return sum(one.products for one in self.by_operator.values())
-
-    @property
-    def elementwise(self) -> int:
-        return sum(one.elementwise for one in self.by_operator.values())
+    products, elementwise, read, written, calls = map(_total, ("products", "elementwise", "read", "written", "calls"))
 
     @property
     def flops(self) -> int:
         """Flops of products, of elementwise operations and of qkv's native kernels."""
         return self.products + self.elementwise + self.native
 
-    @property
-    def read(self) -> int:
-        return sum(one.read for one in self.by_operator.values())
-
-    @property
-    def written(self) -> int:
-        return sum(one.written for one in self.by_operator.values())
-
-    @property
-    def calls(self) -> int:
-        """The number of operators that ran, without views."""
-        return sum(one.calls for one in self.by_operator.values())
-
     def as_dict(self) -> dict[str, Any]:
         """The counts as JSON values; sizes in bytes."""
-        totals = ("flops", "products", "elementwise", "native", "read", "written", "peak", "calls")
-        return {
-            **{name: getattr(self, name) for name in totals},
-            "unknown": list(self.unknown),
-            "by_operator": {
-                name: {one.name: getattr(counted, one.name) for one in fields(counted)}
-                for name, counted in self._sorted()
-            },
-        }
+        totals = ("flops", "products", "elementwise", "native", "read", "written", "peak", "calls", "unknown")
+        by_operator = {name: asdict(counted) for name, counted in self._sorted()}
+        return {**{name: getattr(self, name) for name in totals}, "by_operator": by_operator}
 
     def _sorted(self) -> list[tuple[str, OperatorCount]]:
         rows = self.by_operator.items()
@@ -145,25 +126,18 @@ class Watch:
     def __str__(self) -> str:
         rows = [("operator", "calls", "flops", "read", "written")]
         if self.native:
-            rows.append(("qkv kernels", "", short(self.native), "", ""))
-        for name, one in self._sorted():
-            flops = short(one.flops) if name not in self.unknown else "?"
-            rows.append((name, str(one.calls), flops, readable_bytes(one.read), readable_bytes(one.written)))
-        totals = str(self.calls), short(self.flops), readable_bytes(self.read), readable_bytes(self.written)
-        rows.append(("total", *totals))
-        lines = [
-            f"{_shorten(name):<34}{calls:>8}{flops:>12}{r:>12}{w:>12}".rstrip() for name, calls, flops, r, w in rows
-        ]
-        lines.append(f"flops of products {short(self.products)}, elementwise {short(self.elementwise)}")
+            rows.append(("qkv kernels", "", quantity(self.native), "", ""))
+        total = OperatorCount(self.calls, self.flops - self.elementwise, self.elementwise, self.read, self.written)
+        for name, one in (*self._sorted(), ("total", total)):
+            flops = quantity(one.flops) if name not in self.unknown else "?"
+            shown = name if len(name) <= 33 else "…" + name[-32:]
+            rows.append((shown, str(one.calls), flops, readable_bytes(one.read), readable_bytes(one.written)))
+        lines = [in_columns(rows, "<>>>>", "")]
+        lines.append(f"flops of products {quantity(self.products)}, elementwise {quantity(self.elementwise)}")
         lines.append(f"peak memory allocated inside: {readable_bytes(self.peak)}")
         if self.unknown:
             lines.append(f"flops of the {len(self.unknown)} operators marked ? are not known and not counted")
         return "\n".join(lines)
-
-    def _add(self, name: str, counted: OperatorCount, known: bool) -> None:
-        self.by_operator.setdefault(name, OperatorCount()).add(counted)
-        if not known and name not in self.unknown:
-            self.unknown.append(name)
 
     def _allocate(self, tensor: Tensor) -> None:
         """Count a storage from its allocation until it is freed."""
@@ -222,7 +196,10 @@ class _Listener(TorchDispatchMode):
         read, written = _bytes_moved(func, given, changed, made)
         known = known and all(map(_is_strided, (*given, *outs)))
         counted = OperatorCount(1, products, elementwise, read, written)
-        self.watch._add(f"{func.namespace}.{func._overloadpacket.__name__}", counted, known)
+        shown = f"{func.namespace}.{func._overloadpacket.__name__}"
+        self.watch.by_operator.setdefault(shown, OperatorCount()).add(counted)
+        if not known and shown not in self.watch.unknown:
+            self.watch.unknown.append(shown)
 
 
 def _bytes_moved(func: Any, given: list[Tensor], changed: list[Tensor], made: list[Tensor]) -> tuple[int, int]:
@@ -255,27 +232,21 @@ def _operator_flops(
     name, packet = _operator_name(func), func._overloadpacket
     numbers = max((t.numel() for t in (*given, *outs)), default=0)
     made = outs[0].numel() if outs else 0
+    added = made if name in OPERATORS["product_sums"] else 0
     if name in (FLASH, FLASH + "_backward"):
         return (*_flash_flops(name, given, args, kwargs), True)
     if packet in flop_registry:
-        return (
-            int(flop_registry[packet](*args, **kwargs, out_val=out)),
-            made if name in OPERATORS["product_sums"] else 0,
-            True,
-        )
+        return int(flop_registry[packet](*args, **kwargs, out_val=out)), added, True
     if name in ("mv", "addmv", "dot", "vdot"):
-        return 2 * max(t.numel() for t in given), made if name in OPERATORS["product_sums"] else 0, True
+        return 2 * max(t.numel() for t in given), added, True
     if name == "addbmm":
         return 2 * args[1].numel() * args[2].shape[2], args[1].shape[0] * made, True
     if name == "addr":
         return 0, 2 * made, True
     if name in OPERATORS["data_movement"] or func.namespace == "qkv":
         return 0, 0, True
-    if name in FUSED:
-        return 0, FUSED[name] * numbers, True
-    if name in OPERATORS["elementwise"] or _is_tagged(func):
-        return 0, numbers, True
-    return 0, 0, False
+    known = name in FUSED or name in OPERATORS["elementwise"] or _is_tagged(func)
+    return 0, FUSED.get(name, 1) * numbers if known else 0, known
 
 
 def _flash_flops(name: str, given: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
@@ -318,27 +289,6 @@ def tensor_bytes(tensor: Tensor) -> int:
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         count *= min(size, 1) if stride == 0 else size
     return min(count * tensor.element_size(), tensor.untyped_storage().nbytes())
-
-
-def short(count: int) -> str:
-    """A count with a unit prefix.
-
-    >>> short(999), short(2_000_000), short(123_456_789_000)
-    ('999', '2.00 M', '123 G')
-    """
-    if count < 1000:
-        return str(count)
-    size, units = float(count), "kMGTPEZY"
-    for unit in units:
-        size /= 1000
-        if size < 999.5 or unit == units[-1]:
-            digits = 2 if size < 9.995 else 1 if size < 99.95 else 0
-            return f"{size:.{digits}f} {unit}"
-    raise AssertionError("unreachable")
-
-
-def _shorten(name: str) -> str:
-    return name if len(name) <= 33 else "…" + name[-32:]
 
 
 def _tensors(tree: Any) -> list[Tensor]:
