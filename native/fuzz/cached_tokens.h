@@ -114,7 +114,7 @@ private:
             if (c < layout_.value_width || !whole) same(at, scales[qkv::kPageTokens + t], wanted);
             finite = finite && std::isfinite(wanted);
         }
-        require(finite || slab[0] == 1, "a page does not say that its values are not all finite");
+        require(finite || (slab[0] & qkv::kNonfinite) != 0, "a page does not say that its values are not all finite");
     }
 
     const qkv::PageLayout layout_;

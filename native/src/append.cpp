@@ -27,16 +27,22 @@ void write_number(char* to, float x) {
     std::memcpy(to, &number, sizeof number);
 }
 
-// An exponent of ones is infinity or NaN.
+// The marks of a page's header for the numbers of a token.
 template <Dtype storage>
-bool all_finite(const char* written, int64_t count) {
+char marks_of(const char* written, int64_t count) {
     using Bits = typename Format<storage>::Bits;
-    constexpr Bits exponent = Format<storage>::exponent;
-    Bits nonfinite = 0;
+    constexpr Bits ones = Format<storage>::exponent, large = Format<storage>::large;
+    const auto exponent = [&](int64_t c) {
+        return static_cast<Bits>(read<Bits>(written + c * static_cast<int64_t>(sizeof(Bits))) & ones);
+    };
+    Bits any = 0;
+    for (int64_t c = 0; c < count; ++c) any |= exponent(c) >= large;
+    if (any == 0) return 0;
+    char marks = 0;
     for (int64_t c = 0; c < count; ++c) {
-        nonfinite |= (read<Bits>(written + c * static_cast<int64_t>(sizeof(Bits))) & exponent) == exponent;
+        if (exponent(c) >= large) marks |= exponent(c) == ones ? kNonfinite : kLarge;
     }
-    return nonfinite == 0;
+    return marks;
 }
 
 // The rows of some tokens in a tensor.
@@ -129,7 +135,6 @@ private:
     template <Dtype dtype, Dtype storage>
     void write_values(const Rows& values, int64_t first, int64_t count) {
         constexpr int64_t element = element_size(storage);
-        bool finite = true;
         for (int64_t t = 0; t < count; ++t) {
             char* to = value_at(first + t);
             if (dtype == storage && values.channel_bytes == element) {
@@ -139,10 +144,9 @@ private:
                     write_number<storage>(to + c * element, read_as_float<dtype>(values.at(t, c)));
                 }
             }
-            finite = finite && all_finite<storage>(to, layout_.value_width);
+            slab_[0] |= marks_of<storage>(to, layout_.value_width);
             std::memset(to + layout_.value_width * element, 0, (layout_.value_slots() - layout_.value_width) * element);
         }
-        if (!finite) slab_[0] = 1;
     }
 
     template <Dtype dtype, Dtype storage>
@@ -165,7 +169,8 @@ private:
             std::memset(to + layout_.value_width * element, 0, (layout_.value_slots() - layout_.value_width) * element);
             key_scales[t] = key_scale;
             value_scales[t] = value_scale;
-            if (value_scale != value_scale) slab_[0] = 1;
+            if (value_scale != value_scale) slab_[0] |= kNonfinite;
+            if (value_scale * Format<storage>::largest >= kLargeValue) slab_[0] |= kLarge;
         }
     }
 

@@ -16,6 +16,9 @@ namespace {
 constexpr int64_t kJobsPerThread = 2;
 constexpr double kFlopsPerThread = 1 << 20;
 constexpr float kNegInf = -std::numeric_limits<float>::infinity();
+constexpr float kLargest = std::numeric_limits<float>::max();
+// The factor of weights in a sum that would overflow; there are fewer than 2^32 tokens.
+constexpr float kShrink = 0x1p-32f;
 
 // Partial results of rows over some of their keys: Σ e^(s - highest) v, Σ e^(s - highest), highest.
 struct Sums {
@@ -112,14 +115,21 @@ private:
             float* page = scores + score_floats_ + 2 * sums_floats_;
             const QueryRows rows = rows_of(unit);
             if (rows.any_to() > 0) rows.pack(kernels_, queries);
-            const int64_t begin = rows.any_from() / kPartTokens * kPartTokens;
-            for (int64_t at = begin; at < rows.any_to(); at += kPartTokens) {
-                attend_part(rows, at, queries, scores, page, at == begin ? total : part);
-                if (at != begin) fold(total, part, rows.count());
-            }
-            finish(rows, total);
+            const char marks = attend_parts(rows, queries, scores, page, total, part, 1.0f);
+            finish(rows, total, queries, marks);
         };
         for_each_job(units_, workers, work);
+    }
+
+    char attend_parts(const QueryRows& rows, const float* queries, float* scores, float* page, const Sums& total,
+                      const Sums& part, float shrink) const {
+        const int64_t begin = rows.any_from() / kPartTokens * kPartTokens;
+        char marks = 0;
+        for (int64_t at = begin; at < rows.any_to(); at += kPartTokens) {
+            marks |= attend_part(rows, at, queries, scores, page, at == begin ? total : part, shrink);
+            if (at != begin) fold(total, part, rows.count());
+        }
+        return marks;
     }
 
     // For few units with many keys: a run of parts is a job, and the worker that finishes the last one of a unit merges
@@ -132,8 +142,10 @@ private:
         const Floats queries = allocate(checked_product(query_floats_, units_));
         const Floats parts = allocate(checked_product(sums_floats_, checked_product(units_, max_parts_)));
         const std::unique_ptr<std::atomic<int64_t>[]> left(new std::atomic<int64_t>[units_]);
+        const std::unique_ptr<std::atomic<char>[]> marks(new std::atomic<char>[units_]);
         for (int64_t unit = 0; unit < units_; ++unit) {
             left[unit] = runs;
+            marks[unit] = 0;
             const QueryRows rows = rows_of(unit);
             if (rows.any_to() > 0) rows.pack(kernels_, queries.get() + unit * query_floats_);
         }
@@ -145,20 +157,21 @@ private:
             const auto part_of = [&](int64_t n) { return sums_at(parts.get() + (unit * max_parts_ + n) * sums_floats_); };
             for (int64_t n = begin; n < begin + parts_per_run; ++n) {
                 if ((first + n) * kPartTokens >= rows.any_to()) break;
-                attend_part(rows, (first + n) * kPartTokens, queries.get() + unit * query_floats_, scores,
-                            scores + score_floats_, part_of(n));
+                marks[unit] |= attend_part(rows, (first + n) * kPartTokens, queries.get() + unit * query_floats_, scores,
+                                           scores + score_floats_, part_of(n));
             }
             if (left[unit].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
             const Sums total = part_of(0);
             for (int64_t n = 1; (first + n) * kPartTokens < rows.any_to(); ++n) fold(total, part_of(n), rows.count());
-            finish(rows, total);
+            finish(rows, total, queries.get() + unit * query_floats_, marks[unit]);
         };
         for_each_job(jobs, workers, work);
     }
 
-    // Attends to the keys of the part that starts at position `at`.
-    void attend_part(const QueryRows& rows, int64_t at, const float* queries, float* scores, float* page,
-                     const Sums& part) const {
+    // Attends to the keys of the part that starts at position `at`, with weights times `shrink` in the sum of values.
+    // Returns the marks of its pages.
+    char attend_part(const QueryRows& rows, int64_t at, const float* queries, float* scores, float* page,
+                     const Sums& part, float shrink = 1.0f) const {
         const int64_t from = std::max(rows.any_from(), at), to = std::min(rows.any_to(), at + kPartTokens);
         const int64_t first_page = from / kPageTokens, last_page = (to - 1) / kPageTokens;
         // Whole groups of tokens: the rest of the last page is not read.
@@ -172,9 +185,9 @@ private:
             score(rows, p, static_cast<int>(std::min<int64_t>(kPageTokens, to - p * kPageTokens)), queries, page,
                   scores + (p * kPageTokens - first_key), p < last_page ? keys_of(rows, p + 1) : values);
         }
-        bool may_be_nonfinite = problem_.plain != nullptr;
-        for (int64_t p = first_page; p <= last_page && !may_be_nonfinite; ++p) {
-            may_be_nonfinite = problem_.cache.slab(rows.batch(), p, rows.head())[0] != 0;
+        char marks = problem_.plain != nullptr ? kNonfinite : 0;
+        for (int64_t p = first_page; p <= last_page && problem_.plain == nullptr; ++p) {
+            marks |= problem_.cache.slab(rows.batch(), p, rows.head())[0];
         }
         bool masked[kMaxRows * kPartTokens];  // only set if a value may be non-finite
         for (int r = 0; r < rows.count(); ++r) {
@@ -186,9 +199,12 @@ private:
             rows.mask_scores(r, first_key, keys, row);
             const float factor = scales_after_max_ ? problem_.scale : 1.0f;
             const float highest = kernels_.largest_score(row, keys);
-            if (may_be_nonfinite) mark_masked(row, keys, masked + r * kPartTokens);
+            if (marks & kNonfinite) mark_masked(row, keys, masked + r * kPartTokens);
             part.highest[r] = highest * factor;
             part.weight[r] = kernels_.exponentials(row, keys, factor, finite_or_zero(highest));
+            if (shrink != 1.0f) {
+                for (int64_t t = 0; t < keys; ++t) row[t] *= shrink;
+            }
         }
         std::fill(part.values, part.values + rows.count() * value_slots_, 0.0f);
         for (int64_t p = first_page; p <= last_page; ++p) {
@@ -196,6 +212,7 @@ private:
             weigh(rows, p, from, to, scores + column, masked + column, page, part.values,
                   p < last_page ? part_of_page(rows, p + 1, layout_.values_at(), layout_.head_bytes()) : next);
         }
+        return marks;
     }
 
     NextRead part_of_page(const QueryRows& rows, int64_t page, int64_t from, int64_t to) const {
@@ -242,7 +259,7 @@ private:
             token_scales = reinterpret_cast<const float*>(slab + PageLayout::kHeaderBytes) + kPageTokens;
         }
         values += first * value_slots_ * element_size(layout_.storage);
-        if (slab[0] != 0) {
+        if (slab[0] & kNonfinite) {
             weigh_nonfinite(rows.count(), last - first, weights + first, masked + first, values, layout_.storage,
                             token_scales == nullptr ? nullptr : token_scales + first, sums);
             return;
@@ -343,7 +360,13 @@ private:
         }
     }
 
-    void finish(const QueryRows& rows, const Sums& total) const {
+    void finish(const QueryRows& rows, const Sums& total, const float* queries, char marks) const {
+        Floats memory;
+        const float* again = nullptr;
+        if (marks & kLarge) {
+            memory = attend_again(rows, total, queries);
+            again = memory.get();
+        }
         for (int r = 0; r < rows.count(); ++r) {
             // Checked before the sums are read: they are not set if no row attends to any key.
             float weight = rows.from(r) == rows.to(r) ? 0.0f : total.weight[r];
@@ -363,7 +386,28 @@ private:
             float factor = kept / weight;
             if (factor == 0.0f) factor = positive_if_nonfinite(values, Dtype::float32);
             for (int64_t c = 0; c < value_slots_; ++c) values[c] *= factor;
+            if (again != nullptr) replace_overflows(values, again + r * value_slots_, factor);
             rows.write(r, values, problem_.lse == nullptr ? 0.0f : finite_or_zero(highest) + std::log(weight));
+        }
+    }
+
+    // A sum of weighted values near the largest number overflows before it is divided by the weight. The sums of
+    // shrunken weights, if a sum is not finite.
+    Floats attend_again(const QueryRows& rows, const Sums& total, const float* queries) const {
+        if (kernels_.all_finite(total.values, rows.count() * value_slots_, Dtype::float32)) return {};
+        Floats memory = allocate(2 * sums_floats_ + score_floats_ + page_floats_);
+        float* scores = memory.get() + 2 * sums_floats_;
+        attend_parts(rows, queries, scores, scores + score_floats_, sums_at(memory.get()),
+                     sums_at(memory.get() + sums_floats_), kShrink);
+        return memory;
+    }
+
+    // A mean of finite numbers is at most the largest one.
+    void replace_overflows(float* values, const float* again, float factor) const {
+        for (int64_t c = 0; c < value_slots_; ++c) {
+            if (std::isfinite(values[c])) continue;
+            const float mean = again[c] * factor;
+            values[c] = std::isfinite(mean) ? std::clamp(mean / kShrink, -kLargest, kLargest) : mean;
         }
     }
 

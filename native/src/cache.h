@@ -2,7 +2,8 @@
 
 // A cache of keys and values in pages. A page holds 64 tokens of one batch row, for all its key/value heads. The slab
 // of one head consists of these parts, each aligned to 64 bytes:
-//   header  64 bytes: the first is 1 if a value of the slab may be non-finite
+//   header  64 bytes: the first has marks, kNonfinite if a value of the slab may be non-finite, kLarge if the magnitude of
+//           a finite one may be kLargeValue or more
 //   scales  formats with scales only: 64 floats for the keys, then 64 for the values
 //   keys    [width / pair][64 tokens][pair]: tokens are adjacent, so that a vector computes as many scores
 //   values  [64 tokens][value_slots]
@@ -15,6 +16,8 @@
 #include "tensor.h"
 
 namespace qkv {
+
+constexpr char kNonfinite = 1, kLarge = 2;
 
 struct PageLayout {
     Dtype storage;  // one of kStorageFormats

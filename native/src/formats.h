@@ -7,6 +7,7 @@
 //   pair      channels of a key that are stored next to each other
 //   scaled    whether a page has a float for each token, for keys and for values, by which stored numbers are multiplied
 //   exponent  without scales: the bits that are all set in infinity and NaN
+//   large     without scales: the exponent of kLargeValue; that of infinity if the format has no such number
 //   largest   with scales: the stored number of the largest magnitude of a token
 //   narrow    the nearest stored number; with scales, x has been divided by the scale
 
@@ -19,6 +20,9 @@
 
 namespace qkv {
 
+// A sum of 2^32 smaller numbers is finite.
+constexpr float kLargeValue = 0x1p96f;
+
 template <Dtype storage>
 struct Format;
 
@@ -27,7 +31,7 @@ struct Format<Dtype::float32> {
     using Bits = uint32_t;
     static constexpr int pair = 1;
     static constexpr bool scaled = false;
-    static constexpr Bits exponent = 0x7f800000;
+    static constexpr Bits exponent = 0x7f800000, large = 0x6f800000;
     static QKV_ALWAYS Bits narrow(float x) { return to_bits(x); }
 };
 
@@ -36,7 +40,7 @@ struct Format<Dtype::float16> {
     using Bits = uint16_t;
     static constexpr int pair = 1;
     static constexpr bool scaled = false;
-    static constexpr Bits exponent = 0x7c00;
+    static constexpr Bits exponent = 0x7c00, large = exponent;
     static QKV_ALWAYS Bits narrow(float x) { return narrow_to_float16(x); }
 };
 
@@ -45,7 +49,7 @@ struct Format<Dtype::bfloat16> {
     using Bits = uint16_t;
     static constexpr int pair = 2;  // one shift and one mask widen both
     static constexpr bool scaled = false;
-    static constexpr Bits exponent = 0x7f80;
+    static constexpr Bits exponent = 0x7f80, large = 0x6f80;
     static QKV_ALWAYS Bits narrow(float x) { return narrow_to_bfloat16(x); }
 };
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from functools import lru_cache
-from numbers import Real
 from typing import Any
 
 import torch
@@ -14,9 +13,9 @@ from torch import Tensor
 from .cost.sizes import check_heads
 from .errors import DtypeError, MaskError, MaskTypeError, OptionError, OptionTypeError, ShapeError, complaint
 from .functional import attention
-from .inputs import check_tensors, is_compiling
+from .inputs import check_broadcast, check_tensors, is_compiling
 from .masks import Causal, Dense, Mask
-from .similarity import DEFAULT_SOFTMAX, Softmax
+from .similarity import DEFAULT_SOFTMAX, Softmax, finite_number
 
 _TOP_LEFT = Causal(offset=0)
 
@@ -94,15 +93,12 @@ def scaled_dot_product_attention(
     heads, heads_k, heads_v = lead[-1], _heads(key), _heads(value)
     if not enable_gqa and not heads_k == heads_v == 1:  # one head for all query heads needs no copies
         heads_k = heads_v = heads
-    out = attention(
-        _to_four_dimensions(query, lead, heads),
-        _to_four_dimensions(key, lead, heads_k),
-        _to_four_dimensions(value, lead, heads_v),
-        similarity=similarity,
-        mask=Dense.borrowed(_mask_to_four_dimensions(mask.keep, lead)) if isinstance(mask, Dense) else mask,
-        bias=None if bias is None else _mask_to_four_dimensions(bias, lead),
-        dropout=dropout_p,
-    )
+    if isinstance(mask, Dense):
+        mask = Dense.borrowed(_mask_to_four_dimensions(mask.keep, lead))
+    bias = None if bias is None else _mask_to_four_dimensions(bias, lead)
+    sizes = (query, heads), (key, heads_k), (value, heads_v)
+    tensors = (_to_four_dimensions(tensor, lead, count) for tensor, count in sizes)
+    out = attention(*tensors, similarity=similarity, mask=mask, bias=bias, dropout=dropout_p)
     return out.reshape(*lead, *out.shape[-2:])
 
 
@@ -130,15 +126,12 @@ def _check_kinds(query: object, key: object, value: object) -> None:
 
 def _number(argument: str, given: object, hint: str) -> float:
     """A number, or a tensor without dimensions and gradient as one."""
-    if isinstance(given, Tensor) and given.dim() == 0 and not given.requires_grad and given.dtype is not torch.bool:
+    if isinstance(given, Tensor):
+        if given.dim() or given.requires_grad or given.dtype is torch.bool:
+            shown = "a tensor with dimensions or a gradient"
+            raise OptionTypeError(complaint(argument, shown, "a plain number", hint))
         given = given.item()
-    if isinstance(given, bool) or not isinstance(given, Real):
-        shown = "a tensor with dimensions or a gradient" if isinstance(given, Tensor) else repr(given)
-        raise OptionTypeError(complaint(argument, shown, "a plain number", hint))
-    number = float(given)
-    if not math.isfinite(number):
-        raise OptionError(complaint(argument, given, "a finite number", hint))
-    return number
+    return finite_number(argument, given, hint)
 
 
 def _probability(given: object) -> float:
@@ -211,10 +204,7 @@ def _read_mask(given: Tensor, query: Tensor, scores: tuple[int, ...]) -> tuple[M
     if not boolean and given.dtype not in (query.dtype, torch.float32):
         wanted = f"booleans (True attends), or numbers in query's {query.dtype} or float32 that are added to the scores"
         raise MaskTypeError(complaint("attn_mask", f"dtype {given.dtype}", wanted, "convert it with .to(dtype)"))
-    sizes = zip(reversed(given.shape), reversed(scores), strict=False)
-    if given.dim() > len(scores) or any(own not in (1, size) for own, size in sizes):
-        wanted = f"one that broadcasts, aligned at the right, to the scores {scores}"
-        raise MaskError(complaint("attn_mask", f"shape {tuple(given.shape)}", wanted))
+    check_broadcast("attn_mask", given, scores, MaskError)
     if boolean:
         return Dense.borrowed(given), None
     return None, given.to(torch.float64) if query.dtype is torch.float64 else given

@@ -69,9 +69,8 @@ class polynomial:  # noqa: N801 - called like the functions above
         if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 1:
             raise OptionError(complaint("degree", repr(self.degree), "an integer, 1 or more"))
         if not (math.isfinite(self.offset) and self.offset >= 0):
-            raise OptionError(
-                complaint("offset", self.offset, "0 or more", "Polynomial(degree, offset) takes any offset")
-            )
+            hint = "Polynomial(degree, offset) takes any offset"
+            raise OptionError(complaint("offset", self.offset, "0 or more", hint))
 
     def features(self, width: int) -> int:
         free = width if self.offset else width - 1
@@ -128,13 +127,7 @@ class positive_random:  # noqa: N801 - called like the functions above
     """
 
     def __init__(
-        self,
-        width: int,
-        count: int = 256,
-        *,
-        seed: int = 0,
-        scale: float | None = None,
-        orthogonal: bool = True,
+        self, width: int, count: int = 256, *, seed: int = 0, scale: float | None = None, orthogonal: bool = True
     ) -> None:
         if width < 1 or count < 1:
             raise OptionError(complaint("width, count", (width, count), "integers, 1 or more"))
@@ -200,12 +193,7 @@ class positive_random:  # noqa: N801 - called like the functions above
 MAX_FEATURES = 1 << 20
 # Factors of a monomial that the native kernel supports.
 MAX_FACTORS = 8
-_ELEMENTWISE: dict[Any, int] = {
-    identity: IDENTITY,
-    elu1: ELU1,
-    relu: RELU,
-    squared: SQUARED,
-}
+_ELEMENTWISE: dict[Any, int] = {identity: IDENTITY, elu1: ELU1, relu: RELU, squared: SQUARED}
 
 
 TensorMap = Callable[[Tensor], Tensor]
@@ -226,17 +214,27 @@ class FeatureMaps(NamedTuple):
 
 def feature_maps(similarity: AnySimilarity, width: int) -> FeatureMaps:
     """The maps of a `FeatureMap` or `Polynomial`."""
-    if isinstance(similarity, Polynomial):
-        return _polynomial_maps(similarity.degree, similarity.offset, width, True)
+    count, power = feature_count(similarity, width), _power(similarity)
+    if power is not None:
+        rule = FeatureRule(POWER, width, *power) if 1 <= power[0] <= MAX_FACTORS and width else None
+        of_query, of_key = (partial(monomials, degree=power[0], offset=power[1], weighted=w) for w in (False, True))
+        return FeatureMaps(of_query, of_key, count, rule, similarity.normalizes)
     assert isinstance(similarity, FeatureMap)
-    given = similarity.map
-    if isinstance(given, polynomial):
-        return _polynomial_maps(given.degree, given.offset, width, similarity.normalize)
-    code = _ELEMENTWISE.get(given) if _hashable(given) else None
-    rule = None if code is None else FeatureRule(code, width)
-    count = feature_count(similarity, width)
+    code = _elementwise_code(similarity)
     phi = partial(_apply_with_count, similarity, count)
-    return FeatureMaps(phi, phi, count, rule, similarity.normalize)
+    return FeatureMaps(phi, phi, count, None if code is None else FeatureRule(code, width), similarity.normalize)
+
+
+def _power(similarity: AnySimilarity) -> tuple[int, float] | None:
+    """The degree and the offset of a similarity (q·k + offset)^degree; None for others."""
+    given = similarity.map if isinstance(similarity, FeatureMap) else similarity
+    return (given.degree, given.offset) if isinstance(given, polynomial | Polynomial) else None
+
+
+def _elementwise_code(similarity: AnySimilarity) -> int | None:
+    """The native kernel's code of an elementwise map; None for other similarities."""
+    given = similarity.map if isinstance(similarity, FeatureMap) else None
+    return _ELEMENTWISE.get(given) if type(given).__hash__ is not None else None
 
 
 def _apply_with_count(similarity: FeatureMap, count: int, x: Tensor) -> Tensor:
@@ -250,14 +248,15 @@ def _apply_with_count(similarity: FeatureMap, count: int, x: Tensor) -> Tensor:
 
 def feature_count(similarity: AnySimilarity, width: int) -> int:
     """How many features φ has; an unknown map is applied to a vector of zeros."""
-    if isinstance(similarity, Polynomial):
-        return _monomial_count(similarity.offset, width, similarity.degree)
+    power = _power(similarity)
+    if power is not None:
+        degree, offset = power
+        return math.comb((width if offset else max(width - 1, 0)) + degree, degree)
     assert isinstance(similarity, FeatureMap)
-    given = similarity.map
-    if _hashable(given) and given in _ELEMENTWISE:
+    if _elementwise_code(similarity) is not None:
         return width
-    if isinstance(given, polynomial | positive_random):
-        return given.features(width)
+    if isinstance(similarity.map, positive_random):
+        return similarity.map.count
     try:
         return _probe_feature_count(similarity, width, torch.float32)
     except RuntimeError:  # a module whose parameters are float64
@@ -298,30 +297,8 @@ def _half_dtype(given: Any) -> torch.dtype | None:
 
 def has_native_map(similarity: AnySimilarity) -> bool:
     """Whether the native kernel has the map."""
-    if isinstance(similarity, Polynomial):
-        return 1 <= similarity.degree <= MAX_FACTORS
-    given = similarity.map if isinstance(similarity, FeatureMap) else None
-    if isinstance(given, polynomial):
-        return given.degree <= MAX_FACTORS
-    return _hashable(given) and given in _ELEMENTWISE
-
-
-def _hashable(thing: object) -> bool:
-    return type(thing).__hash__ is not None
-
-
-def _monomial_count(offset: float, width: int, degree: int) -> int:
-    free = width if offset else max(width - 1, 0)
-    return math.comb(free + degree, degree)
-
-
-def _polynomial_maps(degree: int, offset: float, width: int, normalize: bool) -> FeatureMaps:
-    rule = FeatureRule(POWER, width, degree, offset) if 1 <= degree <= MAX_FACTORS and width else None
-    count = _monomial_count(offset, width, degree)
-    of_query = partial(monomials, degree=degree, offset=offset, weighted=False)
-    return FeatureMaps(
-        of_query, partial(monomials, degree=degree, offset=offset, weighted=True), count, rule, normalize
-    )
+    power = _power(similarity)
+    return _elementwise_code(similarity) is not None if power is None else 1 <= power[0] <= MAX_FACTORS
 
 
 def monomials(x: Float[Tensor, "... d"], degree: int, offset: float, weighted: bool) -> Float[Tensor, "... f"]:

@@ -226,38 +226,23 @@ def varlen(
     check_document_counts(rows, columns)
     outs = []
     for (i0, i1), (j0, j1) in zip(rows, columns, strict=True):
-        out = attention(
-            query[i0:i1].transpose(0, 1)[None],
-            key[j0:j1].transpose(0, 1)[None],
-            value[j0:j1].transpose(0, 1)[None],
-            similarity=similarity,
-            mask=mask,
-            dropout=dropout,
-            backend=backend,
-        )
+        parts = (tensor.transpose(0, 1)[None] for tensor in (query[i0:i1], key[j0:j1], value[j0:j1]))
+        out = attention(*parts, similarity=similarity, mask=mask, dropout=dropout, backend=backend)
         outs.append(out[0].transpose(0, 1))
     return torch.cat(outs) if outs else query.new_zeros(0, query.shape[1], value.shape[2])
 
 
 def restore_shape(call: AttentionInputs, result: Result) -> Answer:
     """The result in the caller's number of dimensions, and in the order (out, lse, weights)."""
-    out, lse, weights = result
-    dims = call.extent.dims
-    if dims == 3:
-        out = out.squeeze(1)
-        lse = None if lse is None else lse.squeeze(1)
-        weights = None if weights is None else weights.squeeze(1)
-    elif dims == 2:
-        out = out[0, 0]
-        lse = None if lse is None else lse[0, 0]
-        weights = None if weights is None else weights[0, 0]
-    if not (call.return_lse or call.return_weights):
-        return out
-    returned = [out]
+    wanted = [result.out]
     if call.return_lse:
-        assert lse is not None
-        returned.append(lse)
+        assert result.lse is not None
+        wanted.append(result.lse)
     if call.return_weights:
-        assert weights is not None
-        returned.append(weights)
-    return tuple(returned)
+        assert result.weights is not None
+        wanted.append(result.weights)
+    if call.extent.dims == 3:
+        wanted = [tensor.squeeze(1) for tensor in wanted]
+    elif call.extent.dims == 2:
+        wanted = [tensor[0, 0] for tensor in wanted]
+    return wanted[0] if len(wanted) == 1 else tuple(wanted)

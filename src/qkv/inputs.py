@@ -30,6 +30,7 @@ from .errors import (
     MaskTypeError,
     OptionError,
     OptionTypeError,
+    QkvError,
     ShapeError,
     complaint,
 )
@@ -94,6 +95,11 @@ class AttentionInputs(NamedTuple):
     signature: tuple[Any, ...]
 
     @property
+    def mask_parts(self) -> tuple[Mask, ...]:
+        """The masks that are joined by &."""
+        return () if self.mask is None else self.mask.parts()
+
+    @property
     def group(self) -> int:
         """How many query heads read one key/value head: query head h reads h // group."""
         return self.extent.heads // max(1, self.heads_kv)
@@ -108,6 +114,13 @@ class AttentionInputs(NamedTuple):
         if not isinstance(sink, Tensor):
             return self.query.new_full((1, 1, 1), sink, dtype=dtype)
         return sink.to(dtype).reshape(-1, 1, 1)
+
+    def keep(self, rows: tuple[int, int] | None = None, keys: tuple[int, int] | None = None) -> Tensor | None:
+        """Which pairs of these queries and keys, or of all, attend; broadcasts over batch and heads. None for all."""
+        if self.mask is None:
+            return None
+        extent = self.extent
+        return self.mask.tile(extent, rows or (0, extent.len_q), keys or (0, extent.len_k), self.query.device)
 
     def mask_versions(self) -> tuple[int, ...]:
         return () if self.mask is None else self.mask.versions()
@@ -134,6 +147,11 @@ def unfold_group(tensor: Tensor, heads_q: int) -> Tensor:
     """The inverse of `fold_group`."""
     batch, heads_kv, rows, n = tensor.shape
     return tensor if heads_q == heads_kv else tensor.reshape(batch, heads_q, rows * heads_kv // heads_q, n)
+
+
+def cut(tensor: Tensor, *parts: slice) -> Tensor:
+    """A part of each axis of a tensor that broadcasts: axes of size 1 stay."""
+    return tensor[tuple(part if size > 1 else slice(None) for part, size in zip(parts, tensor.shape, strict=True))]
 
 
 def compact(tensor: Tensor) -> Tensor:
@@ -382,15 +400,19 @@ def check_bias(bias: Tensor, query: Tensor, extent: Extent, similarity: AnySimil
         raise DtypeError(complaint("bias", f"dtype {bias.dtype}", f"query's {query.dtype}", "convert with .to(dtype)"))
     if bias.device != query.device or bias.is_nested or bias.layout is not torch.strided:
         raise DtypeError(complaint("bias", f"{bias.layout} on {bias.device}", f"a dense tensor on {query.device}"))
-    scores = extent.scores
-    sizes = zip(reversed(bias.shape), reversed(scores), strict=False)
-    if bias.dim() > len(scores) or not all(have in (1, size) for have, size in sizes):
-        wanted = f"one that broadcasts, aligned at the right, to the scores {scores}"
-        raise ShapeError(complaint("bias", f"shape {tuple(bias.shape)}", wanted))
+    check_broadcast("bias", bias, extent.scores, ShapeError)
     bias = bias.reshape(*(1,) * (extent.dims - bias.dim()), *bias.shape)
     # An expanded axis broadcasts just as well with size 1.
     bias = bias[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in bias.stride())].contiguous()
     return _to_four_dimensions(bias, extent.dims)
+
+
+def check_broadcast(argument: str, tensor: Tensor, scores: tuple[int, ...], error: type[QkvError]) -> None:
+    """Refuse a tensor that does not broadcast to the scores."""
+    sizes = zip(reversed(tensor.shape), reversed(scores), strict=False)
+    if tensor.dim() > len(scores) or not all(have in (1, size) for have, size in sizes):
+        wanted = f"one that broadcasts, aligned at the right, to the scores {scores}"
+        raise error(complaint(argument, f"shape {tuple(tensor.shape)}", wanted))
 
 
 def check_dropout(dropout: float, similarity: AnySimilarity) -> float:
@@ -610,10 +632,7 @@ def _resolve_positions(mask: Mask, extent: Extent, past: np.ndarray, counts: np.
     at = _positions(past, counts, left, extent.len_q)
     checked = as_mask(mask)
     assert checked is not None
-    whole = extent._replace(len_q=extent.len_k)
-    resolved = _select_rows(checked, extent, at).resolved(whole)
-    resolved.check_contents(whole)
-    return resolved
+    return _resolve_mask(_select_rows(checked, extent, at), extent._replace(len_q=extent.len_k), traced=False)
 
 
 def _check_reach(mask: Mask, extent: Extent, at: np.ndarray, window: int) -> None:
@@ -807,10 +826,7 @@ def check_lengths(lengths: Any, padding: Any, batch: int, n: int) -> tuple[np.nd
     counts = _integers("lengths", lengths)
     if counts.shape != (batch,):
         raise ShapeError(complaint("lengths", f"shape {counts.shape}", f"({batch},): one for each row"))
-    wrong = np.flatnonzero((counts < 0) | (counts > n))
-    if len(wrong):
-        row = int(wrong[0])
-        raise OptionError(complaint(f"lengths[{row}]", int(counts[row]), f"0 to {n}, the number of new tokens"))
+    _check_range("lengths", counts, n, "the number of new tokens")
     return counts, padding == "left"
 
 
@@ -836,11 +852,15 @@ def check_rows(index: Any, batch: int) -> np.ndarray:
     rows = _integers("index", index)
     if rows.ndim != 1 or len(rows) == 0:
         raise ShapeError(complaint("index", f"shape {rows.shape}", "one dimension, with at least one row"))
-    wrong = np.flatnonzero((rows < 0) | (rows >= batch))
-    if len(wrong):
-        first = int(wrong[0])
-        raise OptionError(complaint(f"index[{first}]", int(rows[first]), f"0 to {batch - 1}, a row of the cache"))
+    _check_range("index", rows, batch - 1, "a row of the cache")
     return rows
+
+
+def _check_range(argument: str, numbers: np.ndarray, most: int, what: str) -> None:
+    wrong = np.flatnonzero((numbers < 0) | (numbers > most))
+    if len(wrong):
+        place = int(wrong[0])
+        raise OptionError(complaint(f"{argument}[{place}]", int(numbers[place]), f"0 to {most}, {what}"))
 
 
 def _integers(argument: str, given: Any) -> np.ndarray:

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def _finite_number(argument: str, given: object) -> float:
+def finite_number(argument: str, given: object, hint: str = "") -> float:
     if isinstance(given, bool) or not isinstance(given, Real):
-        raise OptionTypeError(complaint(argument, f"{given!r}", "a plain number"))
+        raise OptionTypeError(complaint(argument, f"{given!r}", "a plain number", hint))
     number = float(given)
     if not math.isfinite(number):
-        raise OptionError(complaint(argument, given, "a finite number"))
+        raise OptionError(complaint(argument, given, "a finite number", hint))
     return number
 
 
@@ -32,7 +32,7 @@ _LARGEST, _SMALLEST = 3.4028234663852886e38, 1.1754943508222875e-38  # of float3
 
 
 def _float32_number(argument: str, given: object) -> float:
-    number = _finite_number(argument, given)
+    number = finite_number(argument, given)
     if abs(number) > _LARGEST:
         raise OptionError(complaint(argument, given, f"a number of float32, at most {_LARGEST:.6g}"))
     return number
@@ -113,9 +113,8 @@ class Softmax(AnySimilarity):
         if isinstance(self.sink, Real):
             object.__setattr__(self, "sink", _float32_number("sink", self.sink))
         elif self.sink is not None and not hasattr(self.sink, "requires_grad"):
-            raise OptionTypeError(
-                complaint("sink", type(self.sink).__name__, "a number or a tensor with one logit per query head")
-            )
+            wanted = "a number or a tensor with one logit per query head"
+            raise OptionTypeError(complaint("sink", type(self.sink).__name__, wanted))
         self._sign(self.scale, self.softcap, self.sink is not None)
 
     def scale_for(self, width: int) -> float:
@@ -161,7 +160,7 @@ class Polynomial(AnySimilarity):
             raise OptionTypeError(complaint("degree", repr(self.degree), "an integer, 0 or more"))
         if self.degree < 0:
             raise OptionError(complaint("degree", self.degree, "an integer, 0 or more"))
-        object.__setattr__(self, "offset", _finite_number("offset", self.offset))
+        object.__setattr__(self, "offset", finite_number("offset", self.offset))
         self._sign(self.degree, self.offset)
 
 
@@ -186,9 +185,8 @@ class FeatureMap(AnySimilarity):
 
     def __post_init__(self) -> None:
         if not callable(self.map):
-            raise OptionTypeError(
-                complaint("map", repr(self.map), "a callable of (..., width) tensors", "qkv.features.elu1 is one")
-            )
+            wanted = "a callable of (..., width) tensors"
+            raise OptionTypeError(complaint("map", repr(self.map), wanted, "qkv.features.elu1 is one"))
         if not isinstance(self.normalize, bool):
             raise OptionTypeError(complaint("normalize", repr(self.normalize), "True or False"))
         # An id may be reused after the map is freed; what is cached under it decides speed only, never the answer.
@@ -231,13 +229,11 @@ def as_similarity(given: object) -> AnySimilarity:
     if isinstance(given, AnySimilarity):
         return given
     if isinstance(given, type) and issubclass(given, AnySimilarity):
-        raise OptionTypeError(
-            complaint("similarity", f"the class {given.__name__}", "an instance", f"write qkv.{given.__name__}(...)")
-        )
+        name = given.__name__
+        raise OptionTypeError(complaint("similarity", f"the class {name}", "an instance", f"write qkv.{name}(...)"))
     hint = _hint_for_callable(given) if callable(given) else ""
-    raise OptionTypeError(
-        complaint("similarity", repr(given), "None, Softmax, Argmax, Polynomial, FeatureMap or Similarity", hint)
-    )
+    wanted = "None, Softmax, Argmax, Polynomial, FeatureMap or Similarity"
+    raise OptionTypeError(complaint("similarity", repr(given), wanted, hint))
 
 
 def _hint_for_callable(given: Any) -> str:

@@ -69,8 +69,9 @@ def test_blocks_cover_all_rows_and_hold_no_more_scores_than_they_may(monkeypatch
     q, k = torch.zeros(3, 6, 500, 4), torch.zeros(3, 3, 40, 4)
     call = read_inputs(q, k, k, None, qkv.Causal(0), None, 0.0, "auto", False, False)
     blocks = list(blockwise.blocks_of(call, blockwise.rows_in_block(call)))
-    rows = {(b, g, i) for x in blocks for b in range(x.b0, x.b1) for g in range(x.g0, x.g1) for i in range(x.i0, x.i1)}
+    size = range(500)
+    rows = {(b, g, i) for x in blocks for b in size[x.batch] for g in size[x.heads_kv] for i in size[x.queries]}
     assert len(rows) == 3 * 3 * 500
     for x in blocks:
-        assert (x.b1 - x.b0) * (x.g1 - x.g0) * 2 * (x.i1 - x.i0) * 40 <= 1 << 12
-        assert x.j1 <= min(40, x.i1)
+        assert len(size[x.batch]) * len(size[x.heads_q]) * len(size[x.queries]) * 40 <= 1 << 12
+        assert x.keys.stop <= min(40, x.queries.stop)

@@ -1,11 +1,14 @@
 """`native`: when its kernel runs, when `auto` chooses it, and what it refuses."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
 import qkv
 from qkv import ops
 from qkv.errors import BackendRefused
+from qkv.ops.loader import require_native
 
 
 def tensors(heads: int = 6, heads_kv: int = 2, len_q: int = 3, len_k: int = 701, dtype=torch.float32):
@@ -105,3 +108,50 @@ def test_an_infinite_value_of_a_cache_stays_infinite_under_a_weight_that_underfl
         out = qkv.decode(new + 200.0, new, new, cache, similarity=qkv.Softmax(sink=sink)).flatten()
         assert out[1] == float("inf")
         assert out[[0, 2, 3]].isfinite().all()
+
+
+@pytest.fixture(params=ops.isas())
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    native = require_native("this test")
+    native.use(request.param)
+    yield request.param
+    native.use(ops.isa())
+
+
+@pytest.mark.parametrize("size", [1e37, 1e38, 3e38, 3.38e38])
+@pytest.mark.parametrize("storage", [torch.float32, torch.bfloat16, torch.int8])
+@pytest.mark.parametrize("options", [{}, {"similarity": qkv.Softmax(sink=0.0)}, {"mask": qkv.Window(left=80)}])
+def test_values_of_a_cache_near_the_largest_number_do_not_overflow(
+    isa: str, size: float, storage: torch.dtype, options: dict
+) -> None:
+    """The prompt, checked steps, and planned steps; the row without such values keeps its bits."""
+    torch.manual_seed(0)
+    dtype = torch.bfloat16 if storage is torch.bfloat16 else torch.float32
+    query, key, value = (torch.randn(2, 3, 75, 5).to(dtype) for _ in range(3))
+    plain, large = (qkv.KVCache(2, 3, 5, dtype=storage) for _ in range(2))
+    huge = value.clone()
+    huge[1, ..., :3] = size
+    huge[1, ..., 3:] = size * value[1, ..., 3:].sign()
+    outs = []
+    for start, stop in ((0, 70), *((i, i + 1) for i in range(70, 75))):
+        new = slice(start, stop)
+        expected = qkv.decode(query[:, :, new], key[:, :, new], value[:, :, new], plain, **options)
+        outs.append(qkv.decode(query[:, :, new], key[:, :, new], huge[:, :, new], large, **options))
+        assert torch.equal(outs[-1][0], expected[0])
+    stored, values = (tensor.double() for tensor in large.tensors())
+    similarity = options.get("similarity")
+    true = qkv.attention(query.double(), stored, values, mask=qkv.Causal(), similarity=similarity, backend="reference")
+    error = (torch.cat(outs, dim=2)[1].double() - true[1]).abs().max() / size
+    assert error < (1e-2 if dtype is torch.bfloat16 else 1e-5)
+
+
+def test_an_infinite_value_stays_infinite_next_to_values_near_the_largest_number(isa: str) -> None:
+    value = torch.full((1, 1, 75, 5), 3e38)
+    value[0, 0, 7, 1], value[0, 0, 8, 2] = float("inf"), float("nan")
+    cache = qkv.KVCache(1, 1, 5)
+    cache.append(torch.zeros(1, 1, 75, 5), value)
+    new = torch.zeros(1, 1, 1, 5)
+    out = qkv.decode(new, new, new, cache).flatten()
+    assert out[1] == float("inf")
+    assert out[2].isnan()
+    torch.testing.assert_close(out[[0, 3, 4]], torch.full((3,), 3e38 * 75 / 76), rtol=1e-5, atol=0.0)

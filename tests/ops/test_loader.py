@@ -16,8 +16,8 @@ import qkv
 from qkv import ops
 from qkv.errors import OptionError
 from qkv.ops import loader
-from qkv.ops.executed import Executed
 from qkv.ops.kernels import POWER, FeatureRule, linear_attention
+from qkv.ops.loader import Executed
 from tests.helpers.decode_reference import in_a_process
 
 

@@ -94,6 +94,10 @@ class Result(NamedTuple):
     weights: Float[Tensor, "b h r c"] | None
 
 
+# The gradients of the output and of the log-sum-exp, as far as there are any.
+OutputGradients = tuple[Tensor | None, Tensor | None]
+
+
 @dataclass(frozen=True)
 class Backend:
     """A way to compute attention.
@@ -159,7 +163,7 @@ def band_from_sizes(call: AttentionInputs) -> Band:
         exact = call.mask.band(extent)
         return (Band() if exact is None else exact).simplified(extent.len_q, extent.len_k)
     band = Band()
-    for part in () if call.mask is None else call.mask.parts():
+    for part in call.mask_parts:
         if isinstance(part, Causal | Window):
             part_band = part.band(extent)
             band = band if part_band is None else band.intersect(part_band)

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .. import ops
 from ..cost.price import Cost, product_flops
-from ..inputs import AttentionInputs, compact, compute_dtype, fold_group, unfold_group
+from ..inputs import AttentionInputs, compact, compute_dtype, cut, fold_group, unfold_group
 from ..masks import Band, Extent
 from ..shapes import Float
 from ..similarity import Softmax
@@ -53,16 +53,35 @@ BLOCKWISE = Backend(
 
 
 class Block(NamedTuple):
-    """Half-open ranges of batch rows b, key/value heads g and queries i, and of the keys j that they may attend to."""
+    """Ranges of batch rows, of query heads and the key/value heads that they read, of queries, and of the keys that
+    these may attend to."""
 
-    b0: int
-    b1: int
-    g0: int
-    g1: int
-    i0: int
-    i1: int
-    j0: int
-    j1: int
+    batch: slice
+    heads_q: slice
+    heads_kv: slice
+    queries: slice
+    keys: slice
+
+    @property
+    def query_part(self) -> tuple[slice, slice, slice]:
+        return self.batch, self.heads_q, self.queries
+
+    @property
+    def key_part(self) -> tuple[slice, slice, slice]:
+        return self.batch, self.heads_kv, self.keys
+
+    @property
+    def score_part(self) -> tuple[slice, slice, slice, slice]:
+        return self.batch, self.heads_q, self.queries, self.keys
+
+    def keep(self, call: AttentionInputs) -> Tensor | None:
+        """The mask of the block."""
+        keep = call.keep(_bounds(self.queries), _bounds(self.keys))
+        return None if keep is None else cut(keep, self.batch, self.heads_q, slice(None), slice(None))
+
+
+def _bounds(part: slice) -> tuple[int, int]:
+    return part.start, part.stop
 
 
 Parts = dict[int, dict[int, list[Tensor]]]  # rows by first batch row and first key/value head
@@ -81,22 +100,17 @@ def run_blocks(call: AttentionInputs) -> Result:
     outs: Parts = {}
     lses: Parts = {}
     for block in blocks_of(call, step):
-        strip = strips[block.i0 // step] if strips is not None else bias
-        arguments = (call, block, finite, versions, query, key, value, strip, sink)
+        strip = strips[block.queries.start // step] if strips is not None else bias
+        arguments = (call, block, versions, Tile(query, key, value, None, strip, sink, finite))
         if call.needs_grad and torch.is_grad_enabled():
-            result = checkpoint(
-                _run_block,
-                *arguments,
-                use_reentrant=False,
-                preserve_rng_state=call.dropout > 0,
-                determinism_check="none",
-            )
+            options = {"preserve_rng_state": call.dropout > 0, "determinism_check": "none"}
+            result = checkpoint(_run_block, *arguments, use_reentrant=False, **options)
         else:
             result = _run_block(*arguments)
         assert result is not None
-        outs.setdefault(block.b0, {}).setdefault(block.g0, []).append(result.out)
-        if result.lse is not None:
-            lses.setdefault(block.b0, {}).setdefault(block.g0, []).append(result.lse)
+        for parts, part in ((outs, result.out), (lses, result.lse)):
+            if part is not None:
+                parts.setdefault(block.batch.start, {}).setdefault(block.heads_kv.start, []).append(part)
     return Result(_join(outs), _join(lses) if call.return_lse else None, None)
 
 
@@ -141,53 +155,25 @@ class _WithGradient(torch.autograd.Function):
         return None, grad
 
 
-def _run_block(
-    call: AttentionInputs,
-    block: Block,
-    finite: bool,
-    versions: tuple[int, ...],
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None,
-    sink: Tensor | None,
-) -> Result:
+def _run_block(call: AttentionInputs, block: Block, versions: tuple[int, ...], whole: Tile) -> Result:
+    """The answer for a block; `whole` has all rows, but the bias of these queries only, and no mask."""
     call.check_mask_unchanged(versions)
-    b0, b1, g0, g1, i0, i1, j0, j1 = block
-    h0, h1 = g0 * call.group, g1 * call.group
-    if j0 >= j1:
-        shape = (b1 - b0, h1 - h0, i1 - i0)
+    query, key, value, _, bias, sink, finite = whole
+    rows = query[block.query_part]
+    if block.keys.start >= block.keys.stop:
         # Zeros that are part of the graph, as in `reference`.
-        zeros = query[b0:b1, h0:h1, i0:i1, :0].sum(-1, keepdim=True)
+        zeros = rows[..., :0].sum(-1, keepdim=True)
         for tensor in (key, value, bias, sink):
             zeros = zeros if tensor is None else zeros + tensor[..., :0].sum().to(zeros.dtype)
-        lse = query.new_full(shape, float("-inf"), dtype=torch.promote_types(query.dtype, torch.float32))
-        return Result(zeros.expand(*shape, call.width_v), lse if call.return_lse else None, None)
-    keep = None
-    if call.mask is not None:
-        keep = call.mask.tile(call.extent, (i0, i1), (j0, j1), query.device)
-        keep = slice_heads(keep, (b0, b1), (h0, h1))
+        lse = rows.new_full(rows.shape[:3], NEG_INF, dtype=compute_dtype(query.dtype)) if call.return_lse else None
+        return Result(zeros.expand(*rows.shape[:3], call.width_v), lse, None)
     if bias is not None:
-        bias = slice_heads(bias, (b0, b1), (h0, h1))
-        bias = bias[..., j0:j1] if bias.shape[3] > 1 else bias
+        bias = cut(bias, block.batch, block.heads_q, slice(None), block.keys)
     if sink is not None and sink.shape[0] > 1:
-        sink = sink[h0:h1]
-    tile = Tile(
-        query[b0:b1, h0:h1, i0:i1],
-        key[b0:b1, g0:g1, j0:j1],
-        value[b0:b1, g0:g1, j0:j1],
-        keep,
-        bias,
-        sink,
-        finite,
-    )
+        sink = sink[block.heads_q]
+    tile = Tile(rows, key[block.key_part], value[block.key_part], block.keep(call), bias, sink, finite)
     result = attend(call, tile)
     return Result(result.out.to(query.dtype), result.lse, None)
-
-
-def slice_heads(tensor: Tensor, batch: tuple[int, int], heads: tuple[int, int]) -> Tensor:
-    tensor = tensor[batch[0] : batch[1]] if tensor.shape[0] > 1 else tensor
-    return tensor[:, heads[0] : heads[1]] if tensor.shape[1] > 1 else tensor
 
 
 def _heads_in_block(call: AttentionInputs) -> tuple[int, int]:
@@ -222,18 +208,12 @@ def blocks_of(call: AttentionInputs, step: int) -> Iterator[Block]:
     for b0 in range(0, extent.batch, batch):
         b1 = min(b0 + batch, extent.batch)
         for g0 in range(0, call.heads_kv, heads):
+            g1 = min(g0 + heads, call.heads_kv)
             for i0 in range(0, extent.len_q, step):
                 i1 = min(i0 + step, extent.len_q)
-                j0, j1 = key_range_of_rows(band, extent, i0, i1, (b0, b1))
-                yield Block(b0, b1, g0, min(g0 + heads, call.heads_kv), i0, i1, j0, j1)
-
-
-class Gradients(NamedTuple):
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    bias: Tensor | None
-    sink: Tensor | None
+                keys = slice(*key_range_of_rows(band, extent, i0, i1, (b0, b1)))
+                heads_q = slice(g0 * call.group, g1 * call.group)
+                yield Block(slice(b0, b1), heads_q, slice(g0, g1), slice(i0, i1), keys)
 
 
 def block_gradients(
@@ -242,8 +222,8 @@ def block_gradients(
     lse: Float[Tensor, "b h r"],
     grad_out: Float[Tensor, "b h r dv"] | None,
     grad_lse: Float[Tensor, "b h r"] | None,
-) -> Gradients:
-    """The gradients of softmax attention, holding one block of scores at a time.
+) -> list[Tensor | None]:
+    """The gradients of query, key, value, bias and sink, for softmax, holding one block of scores at a time.
 
     With P_ij = exp(s_ij) / Σ_j exp(s_ij), out = P v, P_sink = exp(sink − lse), dP = dout vᵀ, delta_i = Σ_j P_ij dP_ij:
 
@@ -254,24 +234,13 @@ def block_gradients(
     grad_out = call.query.new_zeros(*lse.shape, call.width_v) if grad_out is None else grad_out
     # dlse − delta of each row, where delta = Σ_j P_ij dP_ij; a block has whole rows, and so computes their delta.
     row_term = torch.zeros_like(lse) if grad_lse is None else grad_lse.clone()
-    bias = call.bias
-    total = Gradients(
-        torch.zeros_like(call.query, dtype=dtype),
-        torch.zeros_like(call.key, dtype=dtype),
-        torch.zeros_like(call.value, dtype=dtype),
-        None if bias is None else torch.zeros_like(bias, dtype=dtype),
-        None,
-    )
+    inputs = call.query, call.key, call.value, call.bias
+    total = [None if x is None else torch.zeros_like(x, dtype=dtype) for x in inputs]
     for block in blocks_of(call, rows_in_block(call)):
-        if block.j0 < block.j1:
+        if block.keys.start < block.keys.stop:
             _add_block_gradients(call, block, total, sink, row_term, grad_out)
-    return Gradients(
-        total.query.to(call.query.dtype),
-        total.key.to(call.query.dtype),
-        total.value.to(call.query.dtype),
-        None if total.bias is None or bias is None else total.bias.to(bias.dtype),
-        None if sink is None else sink_gradient(sink, lse, row_term),
-    )
+    found = [None if x is None or sums is None else sums.to(x.dtype) for x, sums in zip(inputs, total, strict=True)]
+    return [*found, None if sink is None else sink_gradient(sink, lse, row_term)]
 
 
 def sink_gradient(sink: Tensor, lse: Tensor, row_term: Tensor) -> Tensor:
@@ -282,49 +251,47 @@ def sink_gradient(sink: Tensor, lse: Tensor, row_term: Tensor) -> Tensor:
 
 
 def _add_block_gradients(
-    call: AttentionInputs, block: Block, total: Gradients, sink: Tensor | None, row_term: Tensor, grad_out: Tensor
+    call: AttentionInputs,
+    block: Block,
+    total: list[Tensor | None],
+    sink: Tensor | None,
+    row_term: Tensor,
+    grad_out: Tensor,
 ) -> None:
     assert isinstance(call.similarity, Softmax)
+    by_query, by_key, by_value, by_bias = total
+    assert by_query is not None and by_key is not None and by_value is not None  # noqa: PT018
     scale = call.similarity.scale_for(call.width)
-    b0, b1, g0, g1, i0, i1, j0, j1 = block
-    heads = slice(g0 * call.group, g1 * call.group)
-    rows, keys = (slice(b0, b1), heads, slice(i0, i1)), (slice(b0, b1), slice(g0, g1), slice(j0, j1))
-    dtype, shape = row_term.dtype, (b1 - b0, heads.stop - heads.start, i1 - i0, j1 - j0)
-    query = fold_group(call.query[rows].to(dtype), g1 - g0) * scale
-    dout = fold_group(grad_out[rows].to(dtype), g1 - g0)
+    rows, keys, dtype = block.query_part, block.key_part, row_term.dtype
     key, value = call.key[keys].to(dtype), call.value[keys].to(dtype)
+    heads_kv = key.shape[1]
+    shape = (*call.query[rows].shape[:3], key.shape[2])
+    query = fold_group(call.query[rows].to(dtype), heads_kv) * scale
+    dout = fold_group(grad_out[rows].to(dtype), heads_kv)
 
     scores = (query @ key.transpose(-1, -2)).view(shape)
-    bias_place = _bias_slices(call, block)
     if call.bias is not None:
-        scores += call.bias[bias_place]
-    if call.mask is not None:
-        keep = call.mask.tile(call.extent, (i0, i1), (j0, j1), scores.device)
-        scores.masked_fill_(~slice_heads(keep, (b0, b1), (heads.start, heads.stop)), NEG_INF)
+        scores += cut(call.bias, *block.score_part)
+    keep = block.keep(call)
+    if keep is not None:
+        scores.masked_fill_(~keep, NEG_INF)
     # Not exp(score − lse): that lse was summed from scores which round differently, and large scores differ by much.
     top = scores.amax(-1, keepdim=True)
-    sink = sink if sink is None or sink.shape[0] == 1 else sink[heads]
+    sink = sink if sink is None or sink.shape[0] == 1 else sink[block.heads_q]
     top = top if sink is None else torch.maximum(top, sink)
     weights = scores.sub_(torch.where(top == NEG_INF, 0.0, top)).exp_()
     sums = weights.sum(-1, keepdim=True)
     sums = sums if sink is None else sums + torch.exp(sink - top)
     weights.div_(torch.where(sums == 0, 1.0, sums))
-    weights = fold_group(weights, g1 - g0)
-    total.value[keys].add_(weights.transpose(-1, -2) @ dout)
+    weights = fold_group(weights, heads_kv)
+    by_value[keys].add_(weights.transpose(-1, -2) @ dout)
 
     dscores = dout @ value.transpose(-1, -2)
     delta = (weights * dscores).sum(-1, keepdim=True)
     row_term[rows] -= unfold_group(delta, shape[1]).squeeze(-1)
-    dscores.add_(fold_group(row_term[rows].unsqueeze(-1), g1 - g0)).mul_(weights)
-    total.query[rows] = unfold_group(dscores @ key, shape[1]) * scale
-    total.key[keys].add_(dscores.transpose(-1, -2) @ query)
-    if total.bias is not None:
-        part = total.bias[bias_place]
+    dscores.add_(fold_group(row_term[rows].unsqueeze(-1), heads_kv)).mul_(weights)
+    by_query[rows] = unfold_group(dscores @ key, shape[1]) * scale
+    by_key[keys].add_(dscores.transpose(-1, -2) @ query)
+    if by_bias is not None:
+        part = cut(by_bias, *block.score_part)
         part.add_(dscores.view(shape).sum_to_size(part.shape))
-
-
-def _bias_slices(call: AttentionInputs, block: Block) -> tuple[slice, ...]:
-    b0, b1, g0, g1, i0, i1, j0, j1 = block
-    whole = slice(b0, b1), slice(g0 * call.group, g1 * call.group), slice(i0, i1), slice(j0, j1)
-    sizes = (1,) * 4 if call.bias is None else call.bias.shape
-    return tuple(part if size > 1 else slice(None) for part, size in zip(whole, sizes, strict=True))

@@ -8,6 +8,7 @@ in separate lists, so that sizes may stay symbolic and tensors stay part of the 
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from .. import features, masks
 from ..masks import And, Dense, Extent, Mask, Or
 from ..similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
 
+_SIMILARITIES = {"Softmax": Softmax, "Argmax": Argmax, "Polynomial": Polynomial}
 _MAPS = {"identity": features.identity, "elu1": features.elu1, "relu": features.relu, "squared": features.squared}
 
 
@@ -119,31 +121,19 @@ def _build(text: str, numbers: list[int], tensors: list[Tensor]) -> Mask:
 
 def describe_similarity(similarity: AnySimilarity) -> tuple[str, list[float]] | None:
     """A similarity as a text and numbers, without a sink that is a tensor; None if it has a function of the caller."""
-    if isinstance(similarity, Argmax):
-        return "Argmax", []
-    if isinstance(similarity, Polynomial):
-        return "Polynomial degree offset", [float(similarity.degree), similarity.offset]
-    if isinstance(similarity, Softmax):
-        sink = None if isinstance(similarity.sink, Tensor) else similarity.sink
-        words, numbers = ["Softmax"], []
-        for name, value in (("scale", similarity.scale), ("softcap", similarity.softcap), ("sink", sink)):
-            if value is not None:
-                words.append(name)
-                numbers.append(value)
-        return " ".join(words), numbers
-    if not isinstance(similarity, FeatureMap):
+    kind, given = type(similarity).__name__, {}
+    if isinstance(similarity, FeatureMap):
+        given["normalize"] = similarity.normalize
+        if isinstance(similarity.map, features.polynomial):
+            kind, given = "polynomial", given | vars(similarity.map)
+        else:
+            kind = next((name for name, function in _MAPS.items() if similarity.map is function), "")
+    elif kind in _SIMILARITIES:
+        given = {f.name: getattr(similarity, f.name) for f in fields(similarity) if f.init}
+    if kind not in (*_SIMILARITIES, *_MAPS, "polynomial"):
         return None
-    normalize = float(similarity.normalize)
-    if isinstance(similarity.map, features.polynomial):
-        return "polynomial normalize degree offset", [
-            normalize,
-            float(similarity.map.degree),
-            float(similarity.map.offset),
-        ]
-    for name, function in _MAPS.items():
-        if similarity.map is function:
-            return f"{name} normalize", [normalize]
-    return None
+    numbers = {name: float(x) for name, x in given.items() if x is not None and not isinstance(x, Tensor)}
+    return " ".join([kind, *numbers]), list(numbers.values())
 
 
 def similarity_from_description(text: str, numbers: list[float], sink: Tensor | None) -> AnySimilarity:
@@ -160,7 +150,7 @@ def _similarity(text: str, numbers: tuple[float, ...]) -> AnySimilarity:
     options: dict[str, Any] = dict(zip(names, numbers, strict=True))
     if "degree" in options:
         options["degree"] = int(options["degree"])
-    if kind in ("Softmax", "Argmax", "Polynomial"):
-        return {"Softmax": Softmax, "Argmax": Argmax, "Polynomial": Polynomial}[kind](**options)
+    if kind in _SIMILARITIES:
+        return _SIMILARITIES[kind](**options)
     normalize = bool(options.pop("normalize"))
     return FeatureMap(features.polynomial(**options) if kind == "polynomial" else _MAPS[kind], normalize)

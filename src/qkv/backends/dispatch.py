@@ -115,12 +115,8 @@ class Choice:
     def _time(self) -> str:
         if self.machine is None:
             return f"about {readable_seconds(self.seconds)} on one core (not calibrated)"
-        error = self.error
-        return (
-            f"about {readable_seconds(self.seconds)}"
-            + ("" if error is None else f" ± {error:.0%}")
-            + ", as measured here"
-        )
+        error = "" if self.error is None else f" ± {self.error:.0%}"
+        return f"about {readable_seconds(self.seconds)}{error}, as measured here"
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -166,9 +162,7 @@ def crossover(call: AttentionInputs) -> int | None:
     """
     if BACKENDS["linear"].reasons_against(call):
         return None
-    others = [
-        backend for backend in BACKENDS.values() if backend.name != "linear" and not backend.reasons_against(call)
-    ]
+    others = [b for b in BACKENDS.values() if b.name != "linear" and not b.reasons_against(call)]
 
     def is_cheapest(keys: int) -> bool:
         extent = call.extent
@@ -226,16 +220,13 @@ def pricing_machine(engines: Iterable[str]) -> Machine | None:
 
 def _select(call: AttentionInputs, candidates: list[Candidate]) -> str:
     """`auto` chooses the fastest backend; a backend given by name runs or is refused."""
-    if call.backend != "auto":
-        return _requested(call, candidates)
-    fastest, least = "", float("inf")
-    for candidate in candidates:
-        if candidate.cost is not None and candidate.seconds < least:
-            fastest, least = candidate.backend, candidate.seconds
-    return fastest
-
-
-def _requested(call: AttentionInputs, candidates: list[Candidate]) -> str:
+    if call.backend == "auto":
+        # A loop, since torch.compile does not trace min(..., key=...).
+        fastest, least = "", float("inf")
+        for candidate in candidates:
+            if candidate.cost is not None and candidate.seconds < least:
+                fastest, least = candidate.backend, candidate.seconds
+        return fastest
     requested = next(c for c in candidates if c.backend == call.backend)
     if requested.reasons:
         hint = f"backend='auto' chooses among: {', '.join(c.backend for c in candidates if not c.reasons)}"

@@ -49,17 +49,13 @@ def more_reasons(call: AttentionInputs) -> tuple[str, ...]:
     """Masks that differ by query, and too many features."""
     if not call.similarity.is_product or call.traced:
         return ()
-    reasons = tuple(reason for part in _parts(call) if (reason := _mask_reason(part)))
+    reasons = tuple(reason for part in call.mask_parts if (reason := _mask_reason(part)))
     if reasons or not call.width:
         return reasons
     count = feature_count(call.similarity, call.width)
     if count <= MAX_FEATURES:
         return ()
     return (f"a state of {count} features costs more than the scores; at most {MAX_FEATURES} are supported",)
-
-
-def _parts(call: AttentionInputs) -> tuple[Mask, ...]:
-    return () if call.mask is None else call.mask.parts()
 
 
 def _mask_reason(mask: Mask) -> str | None:
@@ -187,13 +183,15 @@ def fully_masked_rows(
 def map_in_advance(
     query: Tensor, key: Tensor, value: Tensor, maps: FeatureMaps, key_range: KeyRange
 ) -> tuple[Tensor, Tensor, Tensor, FeatureMaps]:
-    """Features instead of queries and keys, with identity maps: autograd must record a map with parameters."""
-    dtype = compute_dtype(query.dtype)
+    """Features instead of queries and keys, with identity maps: for autograd, which must record a map with parameters,
+    and for the native kernel, which does not have all maps."""
+    dtype = compute_dtype(key.dtype)
     if key_range.keep is not None:
         key = key.masked_fill(~key_range.keep[:, None, :, None], 0.0)
     rule = FeatureRule(IDENTITY, maps.features)
     mapped = FeatureMaps(identity, identity, maps.features, rule, maps.normalize)
-    return maps.query(query.to(dtype)), maps.key(key.to(dtype)), value.to(dtype), mapped
+    features = maps.query(query.to(dtype)) if query.shape[2] else query
+    return features, maps.key(key.to(dtype)), value.to(dtype), mapped
 
 
 def map_requires_grad(maps: FeatureMaps, call: AttentionInputs) -> bool:
@@ -220,21 +218,6 @@ class Chunk(NamedTuple):
     j1: int
 
 
-def split_chunks(len_q: int, len_k: int, offset: int | None, size: int) -> Iterator[Chunk]:
-    """Chunks of `size` queries. offset: that of `Causal`, None without it."""
-    for i0 in range(0, len_q, size):
-        i1 = min(i0 + size, len_q)
-        if offset is None:
-            yield Chunk(i0, i1, len_k, len_k)
-        else:
-            yield Chunk(i0, i1, min(max(i0 + offset, 0), len_k), min(max(i1 + offset, 0), len_k))
-
-
-def chunk_size(features: int, batch: int, heads: int) -> int:
-    """Tokens in a chunk of the torch engine."""
-    return max(1, min(MAX_CHUNK_TOKENS, CHUNK_NUMBERS // max(1, features * batch * heads)))
-
-
 class Scan(NamedTuple):
     """Queries, keys and values in the compute dtype, with their feature maps, processed chunk by chunk."""
 
@@ -246,10 +229,16 @@ class Scan(NamedTuple):
 
     @property
     def size(self) -> int:
-        return chunk_size(self.maps.features, self.query.shape[0], self.query.shape[1])
+        """Tokens in a chunk."""
+        batch, heads = self.query.shape[:2]
+        return max(1, min(MAX_CHUNK_TOKENS, CHUNK_NUMBERS // max(1, self.maps.features * batch * heads)))
 
     def chunks(self) -> list[Chunk]:
-        return list(split_chunks(self.query.shape[2], self.key.shape[2], self.key_range.offset, self.size))
+        len_q, len_k, offset = self.query.shape[2], self.key.shape[2], self.key_range.offset
+        starts = [(i0, min(i0 + self.size, len_q)) for i0 in range(0, len_q, self.size)]
+        if offset is None:
+            return [Chunk(i0, i1, len_k, len_k) for i0, i1 in starts]
+        return [Chunk(i0, i1, *(min(max(i + offset, 0), len_k) for i in (i0, i1))) for i0, i1 in starts]
 
     def empty_state(self) -> Tensor:
         """The state before any key, (batch, heads_kv, features, width_v + 1)."""
@@ -268,6 +257,20 @@ class Scan(NamedTuple):
         """(v, 1) of each key, 0 for masked keys."""
         value = self.value[:, :, j0:j1]
         return self._kept(torch.cat([value, value.new_ones((*value.shape[:3], 1))], dim=-1), j0, j1)
+
+    def state_of_keys(self, j0: int, j1: int) -> Tensor:
+        """Σ_j φ(k_j) ṽ_jᵀ."""
+        return self.features_of_keys(j0, j1).mT @ self.values(j0, j1)
+
+    def sums(self, chunk: Chunk, state: Tensor | None) -> Tensor:
+        """y of a chunk, (batch, heads_q, rows, width_v + 1); state: of the keys before j0."""
+        queries = self.features_of_queries(chunk)
+        y = None if state is None else queries @ state
+        if y is None or chunk.j0 < chunk.j1:
+            scores = self.mask_causal(chunk, queries @ self.features_of_keys(chunk.j0, chunk.j1).mT)
+            inside = scores @ self.values(chunk.j0, chunk.j1)
+            y = inside if y is None else y + inside
+        return unfold_group(y, self.query.shape[1])
 
     def mask_causal(self, chunk: Chunk, pairs: Tensor) -> Tensor:
         """`pairs` of the chunk's queries and of keys j0 … j1 − 1, 0 for pairs that do not attend."""
@@ -299,21 +302,17 @@ def chunk_sums(scan: Scan, before: Tensor | None = None) -> Iterator[tuple[Tenso
     for chunk in scan.chunks():
         while added < chunk.j0:
             stop = min(added + scan.size, chunk.j0)
-            state = state + scan.features_of_keys(added, stop).mT @ scan.values(added, stop)
+            state = state + scan.state_of_keys(added, stop)
             added = stop
-        queries = scan.features_of_queries(chunk)
-        y = queries @ state
-        if chunk.j0 < chunk.j1:
-            scores = scan.mask_causal(chunk, queries @ scan.features_of_keys(chunk.j0, chunk.j1).mT)
-            y = y + scores @ scan.values(chunk.j0, chunk.j1)
-        yield unfold_group(y, scan.query.shape[1]), state
+        yield scan.sums(chunk, state), state
 
 
 def normalized(y: Tensor, normalize: bool) -> Tensor:
     """Numerator by denominator; 0 where the denominator is 0."""
-    numerator, denominator = y[..., :-1], y[..., -1:]
-    if not normalize:
-        return numerator
+    return _divided(y[..., :-1], y[..., -1:]) if normalize else y[..., :-1]
+
+
+def _divided(numerator: Tensor, denominator: Tensor) -> Tensor:
     return torch.where(denominator == 0, 0.0, numerator / torch.where(denominator == 0, 1.0, denominator))
 
 
@@ -336,10 +335,7 @@ def query_gradients(scan: Scan, grad: Tensor, before: Tensor | None = None) -> t
     for chunk, (y, state) in zip(scan.chunks(), chunk_sums(scan, before), strict=True):
         by_numerator = grad[:, :, chunk.i0 : chunk.i1]
         if scan.maps.normalize:
-            denominator = y[..., -1:]
-            by_numerator = torch.where(
-                denominator == 0, 0.0, by_numerator / torch.where(denominator == 0, 1.0, denominator)
-            )
+            by_numerator = _divided(by_numerator, y[..., -1:])
             by_denominator = -(by_numerator * normalized(y, True)).sum(-1, keepdim=True)
         else:
             by_denominator = by_numerator.new_zeros((*by_numerator.shape[:3], 1))
@@ -370,10 +366,11 @@ def key_value_gradients(scan: Scan, by_sums: list[Tensor], after: Tensor | None 
     by_key, by_value = torch.zeros_like(scan.key), torch.zeros_like(scan.value)
     end = chunks[-1].j1 if chunks else 0
 
-    def add_keys(j0: int, j1: int, chunk: Chunk | None, queries: Tensor | None, g: Tensor | None) -> None:
+    def add_keys(j0: int, j1: int, inside: tuple[Chunk, Tensor, Tensor] | None = None) -> None:
         features, values = scan.features_of_keys(j0, j1), scan.values(j0, j1)
         by_features, by_values = values @ later.mT, features @ later
-        if chunk is not None and queries is not None and g is not None:
+        if inside is not None:
+            chunk, queries, g = inside
             by_features = by_features + scan.mask_causal(chunk, g @ values.mT).mT @ queries
             by_values = by_values + scan.mask_causal(chunk, queries @ features.mT).mT @ g
         by_features, by_values = scan._kept(by_features, j0, j1), scan._kept(by_values, j0, j1)
@@ -383,15 +380,15 @@ def key_value_gradients(scan: Scan, by_sums: list[Tensor], after: Tensor | None 
 
     if after is not None:
         for stop in range(len_k, end, -scan.size):
-            add_keys(max(end, stop - scan.size), stop, None, None, None)
+            add_keys(max(end, stop - scan.size), stop)
     for chunk, g in zip(reversed(chunks), reversed(by_sums), strict=True):
         queries = scan.features_of_queries(chunk)
         if chunk.j0 < chunk.j1:
-            add_keys(chunk.j0, chunk.j1, chunk, queries, g)
+            add_keys(chunk.j0, chunk.j1, (chunk, queries, g))
         later = later + queries.mT @ g
     first = chunks[0].j0 if chunks else 0
     for stop in range(first, 0, -scan.size):
-        add_keys(max(0, stop - scan.size), stop, None, None, None)
+        add_keys(max(0, stop - scan.size), stop)
     return by_key, by_value
 
 
@@ -448,77 +445,57 @@ def direct_is_cheaper(call: AttentionInputs, features: int) -> bool:
 
 
 def run_native(
-    query: Tensor,
+    query: Tensor | None,
     key: Tensor,
     value: Tensor,
     maps: FeatureMaps,
     key_range: KeyRange,
-    direct: bool,
+    direct: bool = False,
     state: Float[Tensor, "b h floats"] | None = None,
 ) -> Float[Tensor, "b hq n dv"]:
     """The output of the native kernel.
 
     Args:
-        query: (batch, heads_q, len_q, width).
+        query: (batch, heads_q, len_q, width); None to add the keys to the state only.
         key: (batch, heads_kv, len_k, width).
         value: (batch, heads_kv, len_k, width_v).
         maps: The feature maps; those that the kernel does not know are computed by torch, a piece at a time.
         key_range: Which keys each query attends to.
-        direct: Score all pairs instead of using a state.
-        state: S to start from, of keys that all these queries attend to, in the layout of the kernel. It may be
-            overwritten.
+        direct: Score all pairs instead of using a state; the state is then only read.
+        state: S to start from, of keys that all these queries attend to, in the layout of the kernel. These keys are
+            added to it.
     """
+    batch, heads_kv, len_k, _ = key.shape
+    query = key.new_zeros(batch, heads_kv, 0, key.shape[3]) if query is None else query
+    offset = key_range.offset
+    if maps.rule is None and direct:
+        query, key, value, maps = map_in_advance(query, key, value, maps, key_range)
     if maps.rule is not None:
-        out = linear_attention(
-            query, key, value, maps.rule,
-            keep=key_range.keep, offset=key_range.offset, normalize=maps.normalize, direct=direct, state=state,
-        )  # fmt: skip
-        assert out is not None
-        return out
-    return _run_native_pieces(query, key, value, maps, key_range, state)
-
-
-def _run_native_pieces(
-    query: Tensor, key: Tensor, value: Tensor, maps: FeatureMaps, key_range: KeyRange, state: Tensor | None
-) -> Tensor:
-    """Runs the native kernel on features that torch computes for a piece of the tokens at a time."""
-    batch, heads_q, len_q, _ = query.shape
-    heads_kv, len_k, dtype = key.shape[1], key.shape[2], compute_dtype(query.dtype)
-    rule = FeatureRule(IDENTITY, maps.features)
+        rows = None if query.shape[2] == 0 and state is not None else query
+        options = {"normalize": maps.normalize, "direct": direct, "state": state}
+        out = linear_attention(rows, key, value, maps.rule, keep=key_range.keep, offset=offset, **options)
+        return query.new_zeros(*query.shape[:3], value.shape[3]) if out is None else out
     if state is None:
-        state = torch.zeros(batch, heads_kv, linear_state_size(rule, value.shape[3]))
-    size = max(64, PIECE_NUMBERS // max(1, maps.features * batch * heads_q) // 64 * 64)
-    outs, added = [], 0
+        state = torch.zeros(batch, heads_kv, linear_state_size(FeatureRule(IDENTITY, maps.features), value.shape[3]))
+    size = max(64, PIECE_NUMBERS // max(1, maps.features * batch * query.shape[1]) // 64 * 64)
+    outs, added = [query.new_zeros(*query.shape[:2], 0, value.shape[3])], 0
 
-    def step(rows: Tensor | None, end: int, offset: int | None) -> Tensor | None:
+    def add_keys(rows: Tensor | None, end: int, offset: int | None) -> Tensor:
         """Adds the keys up to `end` to the state, and returns the output for some queries."""
         nonlocal added
-        new = slice(added, end)
-        keep = None if key_range.keep is None else key_range.keep[:, new]
-        keys = key[:, :, new].to(dtype)
-        if keep is not None:
-            keys = keys.masked_fill(~keep[:, None, :, None], 0.0)
-        features = None if rows is None else maps.query(rows.to(dtype))
-        added = end
-        return linear_attention(
-            features, maps.key(keys), value[:, :, new].to(dtype), rule,
-            keep=keep, offset=offset, normalize=maps.normalize, state=state,
-        )  # fmt: skip
+        new, added = slice(added, end), end
+        part = KeyRange(offset, None if key_range.keep is None else key_range.keep[:, new])
+        rows = query[:, :, :0] if rows is None else rows
+        return run_native(*map_in_advance(rows, key[:, :, new], value[:, :, new], maps, part), part, state=state)
 
-    first = len_k if key_range.offset is None else min(max(key_range.offset, 0), len_k)
+    first = len_k if offset is None or not query.shape[2] else min(max(offset, 0), len_k)
     for end in range(size, first + size, size):
-        step(None, min(end, first), None)
-    for i0 in range(0, len_q, size):
-        rows = query[:, :, i0 : i0 + size]
-        if key_range.offset is None:
-            out = step(rows, len_k, None)
-        else:
-            before = added
-            end = min(max(i0 + rows.shape[2] + key_range.offset, before), len_k)
-            out = step(rows, end, i0 + key_range.offset - before)
-        assert out is not None
-        outs.append(out.to(query.dtype))
-    return torch.cat(outs, dim=2) if outs else query.new_zeros(batch, heads_q, 0, value.shape[3])
+        add_keys(None, min(end, first), None)
+    for i0 in range(0, query.shape[2], size):
+        rows, before = query[:, :, i0 : i0 + size], added
+        end = len_k if offset is None else min(max(i0 + rows.shape[2] + offset, before), len_k)
+        outs.append(add_keys(rows, end, None if offset is None else i0 + offset - before).to(query.dtype))
+    return torch.cat(outs, dim=2)
 
 
 LINEAR = Backend(

@@ -11,7 +11,7 @@ import torch
 from .. import ops
 from ..cost.price import Cost, product_flops
 from ..inputs import AttentionInputs, compute_dtype
-from ..masks import Causal, Padding, Window
+from ..masks import Band, Causal, Padding, Window
 from ..similarity import Softmax
 from . import blockwise
 from .base import RUNS, Backend, attended_pairs
@@ -21,6 +21,7 @@ from .reference import Result
 MAX_MASK_CELLS = 1 << 24
 CORE_CACHE_BYTES = 1 << 20  # keys and values of a head up to this size stay in the cache of a core
 TIME_RELATIVE_TO_FLASH = 1.12  # time for the same work without a mask, relative to torch's kernel (docs/log.md)
+_NO_BAND = Band()
 _TILE_ROWS = 48  # query rows that the kernel processes together
 
 
@@ -35,7 +36,7 @@ def more_reasons(call: AttentionInputs) -> tuple[str, ...]:
 
 def _keys_are_contiguous(call: AttentionInputs) -> bool:
     """Whether the type of the mask makes the keys of each query a contiguous range, so that no cells are needed."""
-    parts = () if call.mask is None else call.mask.parts()
+    parts = call.mask_parts
     return all(isinstance(p, Causal | Window) or (isinstance(p, Padding) and p.lengths is not None) for p in parts)
 
 
@@ -58,15 +59,11 @@ def cost(call: AttentionInputs) -> Cost:
 
 
 def run(call: AttentionInputs) -> Result:
-    similarity, mask = call.similarity, call.mask
+    similarity, sink = call.similarity, call.sink
     assert isinstance(similarity, Softmax)
-    band = keep = None
-    if mask is not None:
-        band = mask.band(call.extent)
-        if band is None:
-            extent = call.extent
-            keep = mask.tile(extent, (0, extent.len_q), (0, extent.len_k), call.query.device)
-    sink = call.sink
+    band = None if call.mask is None else call.mask.band(call.extent)
+    keep = call.keep() if band is None else None
+    band = _NO_BAND if band is None else band
     RUNS["native"] += 1
     out, lse = ops.softmax_attention(
         call.query.detach(),
@@ -75,10 +72,10 @@ def run(call: AttentionInputs) -> Result:
         scale=similarity.scale_for(call.width),
         softcap=similarity.softcap,
         sink=None if sink is None else sink.detach().reshape(-1),
-        starts=None if band is None else band.starts,
-        stops=None if band is None else band.stops,
-        lower=None if band is None else band.lower,
-        upper=None if band is None else band.upper,
+        starts=band.starts,
+        stops=band.stops,
+        lower=band.lower,
+        upper=band.upper,
         keep=keep,
         bias=None if call.bias is None else call.bias.detach(),
         return_lse=call.return_lse,

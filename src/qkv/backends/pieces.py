@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..inputs import AttentionInputs
+from ..inputs import AttentionInputs, cut
 from ..masks import And, Band, Causal, Mask, Segments
 
 # The most scores of a piece with a mask: an additive mask of that size is made for it.
@@ -43,6 +43,11 @@ class Piece(NamedTuple):
     mask: Mask | None = None
 
     @property
+    def slices(self) -> tuple[slice, slice, slice]:
+        """Batch rows, queries and keys."""
+        return slice(self.b0, self.b1), slice(self.i0, self.i1), slice(self.j0, self.j1)
+
+    @property
     def rows(self) -> tuple[int, int, int, int]:
         return self.b0, self.b1, self.i0, self.i1
 
@@ -54,13 +59,14 @@ class Piece(NamedTuple):
 
     def additive(self, call: AttentionInputs) -> Tensor | None:
         """The mask added to the piece's scores: the bias for attended pairs, −inf for others; None if all are 0."""
-        keep = None
+        everything, keep = slice(None), None
         if self.mask is not None:
             keep = self.mask.tile(call.extent, (self.i0, self.i1), (self.j0, self.j1), call.query.device)
-            keep = keep[self.b0 : self.b1] if keep.shape[0] > 1 else keep
+            keep = cut(keep, slice(self.b0, self.b1), everything, everything, everything)
         elif self.lower is not None or self.upper is not None:
             keep = self._diagonals(call.query.device)[None, None]
-        bias = None if call.bias is None else self._cut_bias(call.bias)
+        b, i, j = self.slices
+        bias = None if call.bias is None else cut(call.bias, b, everything, i, j)
         if keep is None:
             return bias
         dtype = call.query.dtype if bias is None else bias.dtype
@@ -76,15 +82,6 @@ class Piece(NamedTuple):
         if self.upper is not None:
             keep &= distance < self.upper
         return keep
-
-    def _cut_bias(self, bias: Tensor) -> Tensor:
-        if bias.shape[0] > 1:
-            bias = bias[self.b0 : self.b1]
-        if bias.shape[2] > 1:
-            bias = bias[:, :, self.i0 : self.i1]
-        if bias.shape[3] > 1:
-            bias = bias[..., self.j0 : self.j1]
-        return bias
 
 
 def cut_mask(call: AttentionInputs) -> list[Piece]:

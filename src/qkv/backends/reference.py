@@ -23,13 +23,14 @@ from torch import Tensor
 from .. import ops
 from ..cost.price import Cost, product_flops
 from ..errors import DtypeError, ShapeError, complaint
-from ..features import apply_feature_map
+from ..features import TensorMap, apply_feature_map, identity
 from ..inputs import AttentionInputs, compact, compute_dtype, fold_group, is_traced, unfold_group
 from ..shapes import Bool, Float, Int
 from ..similarity import AnySimilarity, FeatureMap, Polynomial, Softmax
 from .base import NEG_INF, Backend, Result, attended_pairs
 
 NAN = float("nan")
+PairFunction = Callable[[Tensor, Tensor], Tensor]
 
 # A matrix of scores up to this size, in bytes, stays in the CPU caches.
 CACHED_SCORE_BYTES = 1 << 22
@@ -114,7 +115,7 @@ def _softmax(call: AttentionInputs, tile: Tile, similarity: Softmax) -> Result:
 
 def _normalized_similarity(call: AttentionInputs, tile: Tile) -> Result:
     tile = _zero_masked(tile)
-    sims = _guarded_scores(tile, _similarity_function(call, tile.keep), _feature_function(call))
+    sims = _guarded_scores(tile, *_similarity_functions(call, tile.keep))
     if tile.keep is not None:
         sims = sims.masked_fill(~tile.keep, 0.0)
     weights = sims
@@ -216,14 +217,18 @@ def weighted_sum(weights: Float[Tensor, "b hq r c"], value: Float[Tensor, "b hkv
     return unfold_group(fold_group(weights, value.shape[1]) @ value, weights.shape[1])
 
 
-def _similarity_function(call: AttentionInputs, keep: Tensor | None) -> Callable[[Tensor, Tensor], Tensor]:
+def _similarity_functions(call: AttentionInputs, keep: Tensor | None) -> tuple[PairFunction, TensorMap]:
+    """sim of all pairs, and the vectors whose products it is made of: these must be finite for masked products to be
+    harmless."""
     similarity = call.similarity
-    if isinstance(similarity, Polynomial):
-        return partial(_polynomial, similarity, keep)
     if isinstance(similarity, FeatureMap):
         # Map before expanding: elementwise functions differ in the last bit between expanded and contiguous tensors.
-        return lambda query, key: dot_products(apply_feature_map(similarity, query), apply_feature_map(similarity, key))
-    return partial(_custom_similarity, similarity)
+        phi = partial(apply_feature_map, similarity)
+        return lambda query, key: dot_products(phi(query), phi(key)), phi
+    function = partial(_custom_similarity, similarity)
+    if isinstance(similarity, Polynomial):
+        function = partial(_polynomial, similarity, keep)
+    return function, identity
 
 
 def _polynomial(
@@ -250,17 +255,7 @@ def _custom_similarity(similarity: AnySimilarity, query: Tensor, key: Tensor) ->
     return sims.contiguous()
 
 
-def _feature_function(call: AttentionInputs) -> Callable[[Tensor], Tensor]:
-    """The vectors whose products are the scores: they must be finite for masked products to be harmless."""
-    similarity = call.similarity
-    return (lambda x: apply_feature_map(similarity, x)) if isinstance(similarity, FeatureMap) else lambda x: x
-
-
-def _guarded_scores(
-    tile: Tile,
-    function: Callable[[Tensor, Tensor], Tensor],
-    features: Callable[[Tensor], Tensor] = lambda x: x,
-) -> Float[Tensor, "b hq r c"]:
+def _guarded_scores(tile: Tile, function: PairFunction, features: TensorMap = identity) -> Float[Tensor, "b hq r c"]:
     """function(query, key), with non-finite pairs kept out of its derivative."""
     query, key = tile.query, tile.key
     if tile.finite:
@@ -296,10 +291,7 @@ class _ZeroNonfinite(torch.autograd.Function):
 
 
 def _weighted_values(
-    tile: Tile,
-    weights: Float[Tensor, "b hq r c"],
-    attended: Bool[Tensor, "b hq r c"] | None,
-    sign: Tensor,
+    tile: Tile, weights: Float[Tensor, "b hq r c"], attended: Bool[Tensor, "b hq r c"] | None, sign: Tensor
 ) -> Float[Tensor, "b hq r dv"]:
     """weights @ value, where values that are not attended cannot matter.
 
@@ -333,31 +325,22 @@ def _apply_dropout(call: AttentionInputs, weights: Tensor) -> Tensor:
 
 
 def cost(call: AttentionInputs) -> Cost:
-    batch, heads, len_q, len_k = call.extent.batch, call.extent.heads, call.extent.len_q, call.extent.len_k
-    pairs = batch * heads * len_q * len_k
+    pairs = call.extent.cells
     size = compute_dtype(call.query.dtype).itemsize
     # About eight passes over the scores (product, mask, max, exp, sum, division, product); small matrices stay cached.
     passes = 8 if pairs * size > CACHED_SCORE_BYTES else 2
     flops = product_flops(attended_pairs(call), call.width + call.width_v)
     # A product with few rows is bound by reading the other matrix.
-    rows = max(1, len_q * call.group)
-    return Cost(
-        flops=flops,
-        charged=int(product_flops(pairs, call.width + call.width_v) * (1 + 32 / rows)),
-        traffic=passes * pairs * size,
-        extra=3 * pairs * size,
-        overhead=60e-6,
-    )
+    rows = max(1, call.extent.len_q * call.group)
+    charged = int(product_flops(pairs, call.width + call.width_v) * (1 + 32 / rows))
+    return Cost(flops, passes * pairs * size, 3 * pairs * size, 60e-6, charged)
 
 
 def run(call: AttentionInputs) -> Result:
-    extent = call.extent
-    keep = None
-    if call.mask is not None:
-        keep = call.mask.tile(extent, (0, extent.len_q), (0, extent.len_k), call.query.device)
-    finite = not call.traced and ops.all_finite(call.query, call.key, call.value)
-    query, key, value = call.query, call.key, call.value
+    query, key, value, finite = call.query, call.key, call.value, False
+    keep = call.keep()
     if not call.traced:
+        finite = ops.all_finite(query, key, value)
         query, key, value = compact(query), compact(key), compact(value)
     result = attend(call, Tile(query, key, value, keep, call.bias, call.sink, finite))
     dtype = call.query.dtype

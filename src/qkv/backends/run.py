@@ -22,7 +22,7 @@ from ..masks.segments import boundaries
 from ..ops import library
 from ..similarity import AnySimilarity, Softmax
 from . import argmax, linear, sdpa
-from .base import NEG_INF, Backend, Result
+from .base import NEG_INF, Backend, OutputGradients, Result
 from .description import describe_mask, describe_similarity, mask_from_description, similarity_from_description
 from .dispatch import choose
 from .reference import gather_best
@@ -216,43 +216,38 @@ def _attention_backward(
         call = arguments.call(rows, keys, needed)
         by_out, by_lse = (None if grad is None else grad[:, :, rows] for grad in (grad_out, grad_lse))
         kept = state[:, :, rows] if state.dim() == 3 else state
-        grads = _document_gradients(call, needed, by_out, by_lse, out[:, :, rows], kept)
+        grads = _document_gradients(call, needed, (by_out, by_lse), (out[:, :, rows], kept))
         whole = rows == slice(None)
-        query = query if grads[0] is None else _written(query, grads[0], rows, whole)
-        key = key if grads[1] is None else _written(key, grads[1], keys, whole)
-        value = value if grads[2] is None else _written(value, grads[2], keys, whole)
+        parts = zip((query, key, value), grads, (rows, keys, keys), strict=False)
+        query, key, value = (old if new is None else _written(old, new, part, whole) for old, new, part in parts)
         bias = bias if grads[3] is None else bias.copy_(grads[3])
         by_sink = by_sink if grads[4] is None else by_sink.add_(grads[4])
     return query, key, value, bias, by_sink
 
 
 def _document_gradients(
-    call: AttentionInputs,
-    needed: list[bool],
-    grad_out: Tensor | None,
-    grad_lse: Tensor | None,
-    out: Tensor,
-    state: Tensor,
+    call: AttentionInputs, needed: list[bool], grads: OutputGradients, answer: tuple[Tensor, Tensor]
 ) -> Sequence[Tensor | None]:
-    """The gradients of query, key, value, bias and sink: by the chosen backend, or by computing the answer again."""
-    chosen = choose(call)
-    device = call.query.device.type
-    with torch.no_grad(), torch.autocast(device, enabled=False):
-        grads = None
-        if grad_out is not None and 0 not in call.extent.shape:
-            if chosen.name == "argmax":
-                grads = argmax.gradients(call, state, grad_out)
-            elif chosen.name == "linear" and ops.all_finite(out):
-                grads = linear.gradients_of_call(call, grad_out)
-        if chosen.name == "sdpa" and 0 not in call.extent.shape:
-            grads = sdpa.gradients_from_lse(call, needed, grad_out, grad_lse, out, state)
-    if grads is not None:
-        return grads
-    sink = _sink_tensor(call.similarity)
+    """The gradients of query, key, value, bias and sink: by the chosen backend, or by computing the answer again.
+
+    answer: the output, and the state that `_run_document` has returned.
+    """
+    chosen, found, (out, state) = choose(call), None, answer
+    with torch.no_grad(), torch.autocast(call.query.device.type, enabled=False):
+        if 0 in call.extent.shape:
+            pass
+        elif chosen.name == "sdpa":
+            found = sdpa.gradients_from_lse(call, needed, grads, answer)
+        elif chosen.name == "argmax" and grads[0] is not None:
+            found = argmax.gradients(call, state, grads[0])
+        elif chosen.name == "linear" and grads[0] is not None and ops.all_finite(out):
+            found = linear.gradients_of_call(call, grads[0])
+    if found is not None:
+        return found
     with torch.enable_grad():
         result = run_call(call, chosen)
-    inputs = call.query, call.key, call.value, call.bias, sink
-    found = sdpa.needed_gradients(inputs, needed, ((result.out, grad_out), (result.lse, grad_lse)))
+    inputs = call.query, call.key, call.value, call.bias, _sink_tensor(call.similarity)
+    found = sdpa.needed_gradients(inputs, needed, zip((result.out, result.lse), grads, strict=True))
     return [torch.zeros_like(t) if g is None and t is not None else g for g, t in zip(found, inputs, strict=True)]
 
 

@@ -10,19 +10,20 @@ kernel lacks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 
 import torch
 from torch import Tensor
 
 from .. import ops
 from ..cost.price import Cost, product_flops
-from ..inputs import AttentionInputs, aligned_layout, compute_dtype, fold_group, unfold_group
+from ..inputs import AttentionInputs, aligned_layout, compute_dtype, cut, fold_group, unfold_group
 from ..masks import Extent
 from ..shapes import Bool
 from ..similarity import Softmax
 from . import blockwise
-from .base import RUNS, Backend, attended_pairs, reasons_for
+from .base import RUNS, Backend, OutputGradients, attended_pairs, reasons_for
 from .blockwise import block_gradients, replace_rows, sink_gradient
 from .pieces import Piece, cut_mask
 from .reference import NEG_INF, Result, Tile, attend
@@ -128,10 +129,10 @@ def _merge(call: AttentionInputs, pieces: list[Piece]) -> tuple[Tensor, Tensor] 
     query, key, value = _pad_to_equal_widths(call.query, call.key, call.value)
     whole = (0, call.extent.batch, 0, call.extent.len_q)
     out = lse = None
-    for rows, group in _group_by_rows(pieces):
+    for rows, group in groupby(pieces, lambda piece: piece.rows):
         part_out = part_lse = None
         for piece in group:
-            b, i, j = slice(piece.b0, piece.b1), slice(piece.i0, piece.i1), slice(piece.j0, piece.j1)
+            b, i, j = piece.slices
             additive = piece.additive(call)
             o, s = _kernel(query[b, :, i], key[b, :, j], value[b, :, j], additive, piece.causal, scale)
             if not ops.all_finite(s.transpose(1, 2)):
@@ -166,18 +167,9 @@ def _mark_empty_rows(lse: Tensor, additive: Tensor, causal: bool) -> Tensor:
     return torch.where(candidates & (additive.amax(-1) == NEG_INF), NEG_INF, lse)
 
 
-def _group_by_rows(pieces: list[Piece]) -> list[tuple[tuple[int, int, int, int], list[Piece]]]:
-    groups: dict[tuple[int, int, int, int], list[Piece]] = {}
-    for piece in pieces:
-        groups.setdefault(piece.rows, []).append(piece)
-    return list(groups.items())
-
-
 def _empty_result(call: AttentionInputs, width: int) -> tuple[Tensor, Tensor]:
-    shape = call.query.shape[:3]
-    return call.query.new_zeros(*shape, width), call.query.new_full(
-        shape, NEG_INF, dtype=compute_dtype(call.query.dtype)
-    )
+    query, shape = call.query, call.query.shape[:3]
+    return query.new_zeros(*shape, width), query.new_full(shape, NEG_INF, dtype=compute_dtype(query.dtype))
 
 
 def _merge_two(out: Tensor, lse: Tensor | None, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
@@ -246,28 +238,24 @@ class _PiecewiseAttention(torch.autograd.Function):
             return (None,) * 7
         call.check_mask_unchanged(ctx.versions)
         if torch.is_grad_enabled():
-            return None, None, *_reference_gradients(call, sink, needed, grad_out, grad_lse)
-        return None, None, *_softmax_gradients(call, ctx.pieces, sink, needed, grad_out, grad_lse, out, lse)
+            return None, None, *_reference_gradients(call, sink, needed, (grad_out, grad_lse))
+        return None, None, *_softmax_gradients(call, ctx.pieces, sink, needed, (grad_out, grad_lse), (out, lse))
 
 
 def gradients_from_lse(
-    call: AttentionInputs,
-    needed: Sequence[bool],
-    grad_out: Tensor | None,
-    grad_lse: Tensor | None,
-    out: Tensor,
-    lse: Tensor,
+    call: AttentionInputs, needed: Sequence[bool], grads: OutputGradients, answer: tuple[Tensor, Tensor]
 ) -> list[Tensor | None] | None:
     """The gradients of query, key, value, bias and sink from out and lse; None if a number is not finite."""
+    out, lse = answer
     given = call.similarity.sink if isinstance(call.similarity, Softmax) else None
     sink = given if isinstance(given, Tensor) else None
     tensors = call.query, call.key, call.value, *(() if sink is None else (sink,))
     if not ops.all_finite(*tensors, out) or not bool((lse < torch.inf).all()):
         return None
-    grads = _softmax_gradients(call, cut_mask(call), call.sink, needed, grad_out, grad_lse, out, lse)
-    if sink is not None and grads[4] is not None:
-        grads[4] = grads[4].reshape(sink.shape).to(sink.dtype)
-    return grads
+    found = _softmax_gradients(call, cut_mask(call), call.sink, needed, grads, answer)
+    if sink is not None and found[4] is not None:
+        found[4] = found[4].reshape(sink.shape).to(sink.dtype)
+    return found
 
 
 def _softmax_gradients(
@@ -275,11 +263,10 @@ def _softmax_gradients(
     pieces: list[Piece],
     sink: Tensor | None,
     needed: Sequence[bool],
-    grad_out: Tensor | None,
-    grad_lse: Tensor | None,
-    out: Tensor,
-    lse: Tensor,
+    grads: OutputGradients,
+    answer: tuple[Tensor, Tensor],
 ) -> list[Tensor | None]:
+    (grad_out, grad_lse), (out, lse) = grads, answer
     empty = lse == NEG_INF
     if grad_out is not None and empty.any():
         # The gradient of a fully masked row must not reach a key, even if it is NaN.
@@ -291,33 +278,25 @@ def _softmax_gradients(
     by_sink = None
     if needed[4] and sink is not None:
         by_sink = sink_gradient(sink, lse, -(grad_out.to(lse.dtype) * out.to(lse.dtype)).sum(-1))
-    return [*_gradients(call, pieces, grad_out, out, lse), None, by_sink]
+    return [*partial_gradients(call, grad_out, out, lse, pieces), None, by_sink]
 
 
 def _reference_gradients(
-    call: AttentionInputs,
-    sink: Tensor | None,
-    needed: tuple[bool, ...],
-    grad_out: Tensor | None,
-    grad_lse: Tensor | None,
+    call: AttentionInputs, sink: Tensor | None, needed: tuple[bool, ...], grads: OutputGradients
 ) -> list[Tensor | None]:
     """Gradients that can be differentiated again: autograd's of the reference equation, all scores at once."""
-    extent = call.extent
-    keep = None
-    if call.mask is not None:
-        keep = call.mask.tile(extent, (0, extent.len_q), (0, extent.len_k), call.query.device)
     inputs = (call.query, call.key, call.value, call.bias, sink)
     with torch.enable_grad():
-        rows = Tile(call.query, call.key, call.value, keep, call.bias, sink, finite=True)
+        rows = Tile(call.query, call.key, call.value, call.keep(), call.bias, sink, finite=True)
         result = attend(call._replace(return_lse=True), rows)
         out = result.out.to(call.query.dtype)
-    return needed_gradients(inputs, needed, ((out, grad_out), (result.lse, grad_lse)), create_graph=True)
+    return needed_gradients(inputs, needed, zip((out, result.lse), grads, strict=True), create_graph=True)
 
 
 def needed_gradients(
     inputs: Sequence[Tensor | None],
     needed: Sequence[bool],
-    outputs: Sequence[tuple[Tensor | None, Tensor | None]],
+    outputs: Iterable[tuple[Tensor | None, Tensor | None]],
     create_graph: bool = False,
 ) -> list[Tensor | None]:
     """Autograd's gradients of the inputs that need one, given outputs with their gradients."""
@@ -330,15 +309,10 @@ def needed_gradients(
 
 
 def partial_gradients(
-    call: AttentionInputs, grad_out: Tensor, out: Tensor, lse: Tensor
+    call: AttentionInputs, grad_out: Tensor, out: Tensor, lse: Tensor, pieces: list[Piece] | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dq, dk and dv of a call with a part of the keys; out and lse are those of the rows over all keys."""
-    return _gradients(call, cut_mask(call), grad_out, out, lse)
-
-
-def _gradients(
-    call: AttentionInputs, pieces: list[Piece], grad_out: Tensor, out: Tensor, lse: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+    """dq, dk and dv of a call with a part of the keys, or all; out and lse are those of the rows over all keys."""
+    pieces = cut_mask(call) if pieces is None else pieces
     assert isinstance(call.similarity, Softmax)
     scale = call.similarity.scale_for(call.width)
     query, key, value = _pad_to_equal_widths(call.query, call.key, call.value)
@@ -352,12 +326,11 @@ def _gradients(
         return _flash_backward(*inputs, 0.0, piece.causal, attn_mask=piece.additive(call), scale=scale)
 
     if len(pieces) == 1 and pieces[0].covers(call):
-        everything = slice(None)
-        dq, dk, dv = gradients_of_piece(pieces[0], everything, everything, everything)
+        dq, dk, dv = gradients_of_piece(pieces[0], *(slice(None),) * 3)
     else:
         dq, dk, dv = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
         for piece in pieces:
-            b, i, j = slice(piece.b0, piece.b1), slice(piece.i0, piece.i1), slice(piece.j0, piece.j1)
+            b, i, j = piece.slices
             piece_dq, piece_dk, piece_dv = gradients_of_piece(piece, b, i, j)
             dq[b, :, i] += piece_dq
             dk[b, :, j] += piece_dk
@@ -397,17 +370,12 @@ def _rows_attending_nonfinite(
         j0, j1 = blockwise.key_range_of_rows(band, extent, i0, i1)
         if not (nonfinite_key[..., j0:j1].any() or nonfinite_query[:, :, i0:i1].any()):
             continue
-        keep = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=call.query.device)
-        if call.mask is not None:
-            keep = call.mask.tile(extent, (i0, i1), (j0, j1), call.query.device)
+        keep = call.keep((i0, i1), (j0, j1))
+        keep = nonfinite_key.new_ones((1, 1, 1, 1)) if keep is None else keep
         if call.bias is not None:
-            bias = call.bias[:, :, i0:i1] if call.bias.shape[2] > 1 else call.bias
-            bias = bias[..., j0:j1] if bias.shape[3] > 1 else bias
-            keep = keep & (bias != NEG_INF)
+            keep = keep & (cut(call.bias, slice(None), slice(None), slice(i0, i1), slice(j0, j1)) != NEG_INF)
         keep = keep.expand(extent.batch, extent.heads, i1 - i0, j1 - j0)
-        attends_nonfinite = (fold_group(keep, call.heads_kv) & nonfinite_key[..., j0:j1].unsqueeze(-2)).any(
-            -1, keepdim=True
-        )
-        attends_nonfinite = unfold_group(attends_nonfinite, extent.heads).squeeze(-1)
-        affected[:, :, i0:i1] = attends_nonfinite | (nonfinite_query[:, :, i0:i1] & keep.any(-1))
+        attends = fold_group(keep, call.heads_kv) & nonfinite_key[..., j0:j1].unsqueeze(-2)
+        attends = unfold_group(attends.any(-1, keepdim=True), extent.heads).squeeze(-1)
+        affected[:, :, i0:i1] = attends | (nonfinite_query[:, :, i0:i1] & keep.any(-1))
     return affected

@@ -14,15 +14,7 @@ from torch import Tensor
 
 from .. import ops
 from ..backends.base import RUNS
-from ..backends.dispatch import (
-    Candidate,
-    Choice,
-    choose,
-    comparable_seconds,
-    describe,
-    explain_choice,
-    pricing_machine,
-)
+from ..backends.dispatch import Candidate, Choice, choose, comparable_seconds, describe, explain_choice, pricing_machine
 from ..cost.price import Cost, product_flops
 from ..errors import BackendRefused, DtypeError, OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import (
@@ -35,6 +27,7 @@ from ..inputs import (
     check_plain_tensor,
     check_query,
     compute_dtype,
+    cut,
     in_transform,
     is_compiling,
     keep_under_tracing,
@@ -115,9 +108,9 @@ def decode(
         raise_unknown_arguments(decode, unknown)
     limit_threads_after_fork()
     if isinstance(cache, LinearState):
-        return _decode_state(query, key, value, cache, similarity, mask, bias, lengths, padding)
+        return _decode_state(query, key, value, cache, _Options(similarity, mask, bias, lengths, padding))
     if is_compiling():
-        return _decode_in_graph(query, key, value, cache, similarity, mask, bias, lengths, padding)
+        return _decode_in_graph(query, key, value, cache, _Options(similarity, mask, bias, lengths, padding))
     if type(cache) is not KVCache:
         cache = check_cache(cache)
     with cache._pool.lock:
@@ -194,18 +187,19 @@ def _run_plan(plan: Plan, query: Tensor, key: Tensor, value: Tensor, cache: KVCa
     return out
 
 
-def _decode_state(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    state: LinearState,
-    similarity: AnySimilarity | None,
-    mask: Mask | None,
-    bias: Tensor | None,
-    lengths: Any,
-    padding: str,
-) -> Tensor:
+class _Options(NamedTuple):
+    """The options of `decode`."""
+
+    similarity: AnySimilarity | None
+    mask: Mask | None
+    bias: Tensor | None
+    lengths: Any
+    padding: str
+
+
+def _decode_state(query: Tensor, key: Tensor, value: Tensor, state: LinearState, options: _Options) -> Tensor:
     """`decode` with a `LinearState`."""
+    similarity, mask, bias, lengths, padding = options
     for name, given in (("mask", mask), ("bias", bias)):
         if given is not None:
             reason = "its sums are shared by all queries and have no single keys"
@@ -238,7 +232,7 @@ def _run(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None = 
     """Reserve pages, write the tokens, attend, then publish the new lengths."""
     extent = step.extent
     no_tokens = extent.len_q == 0 or (step.counts is not None and not step.counts.any())
-    out = empty_output(step, cache)
+    out = allocate((*step.query.shape[:3], cache.value_width), step.query.dtype, step.query.device)
     if no_tokens:
         return out.zero_()
     try:
@@ -261,18 +255,9 @@ def _run(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None = 
     return out
 
 
-def _decode_in_graph(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cache: KVCache,
-    similarity: AnySimilarity | None,
-    mask: Mask | None,
-    bias: Tensor | None,
-    lengths: Any,
-    padding: str,
-) -> Tensor:
+def _decode_in_graph(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, options: _Options) -> Tensor:
     """Call the operator that torch.compile traces; it finds the cache through its handle at run time."""
+    similarity, mask, bias, lengths, padding = options
     chosen = check_cache_similarity(similarity)
     soft = chosen if isinstance(chosen, Softmax) else Softmax()
     sink = soft.sink
@@ -349,22 +334,17 @@ class Plan(NamedTuple):
     step: Any  # ops.NativeStep
 
 
-def explain_step(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cache: KVCache,
-    similarity: AnySimilarity | None,
-    mask: Mask | None,
-    bias: Tensor | None,
-) -> Choice:
-    """Explain which backend `decode` would run for these arguments; nothing is appended."""
+def explain_step(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, *options: Any) -> Choice:
+    """Explain which backend `decode` would run for these arguments; nothing is appended.
+
+    options: similarity, mask and bias.
+    """
     if isinstance(cache, LinearState):
         hint = "a LinearState always uses the linear backend; call explain without cache= to see its cost"
         raise OptionTypeError(complaint("cache", "a LinearState", "a qkv.KVCache", hint))
     cache = check_cache(cache)
     with cache._pool.lock:
-        step = read_decode_inputs(query, key, value, cache, similarity, mask, bias, None, "right")
+        step = read_decode_inputs(query, key, value, cache, *options, lengths=None, padding="right")
         extent, size = step.extent, compute_dtype(query.dtype).itemsize
         pairs = extent.cells
         tokens = extent.batch * cache.heads * extent.len_k
@@ -441,11 +421,6 @@ def kernel_options(step: DecodeInputs) -> dict[str, Any]:
     return options
 
 
-def empty_output(step: DecodeInputs, cache: KVCache) -> Tensor:
-    """An uninitialized tensor for the output."""
-    return allocate((*step.query.shape[:3], cache.value_width), step.query.dtype, step.query.device)
-
-
 def attend_native(step: DecodeInputs, cache: KVCache, out: Tensor, options: dict[str, Any]) -> None:
     """Run the native kernel over all queries, or over blocks of queries if the mask has to be materialized."""
     n, band, view = step.extent.len_q, step.band, cache.view()
@@ -465,18 +440,9 @@ def attend_native(step: DecodeInputs, cache: KVCache, out: Tensor, options: dict
         scores = (*query.shape[:3], step.extent.len_k - start)
         part = bias if bias is None or bias.shape[2] == 1 else bias[:, :, i0:i1]
         keep = None if band is not None else step.keep((i0, i1), (start, step.extent.len_k)).expand(scores)
-        view.attend(
-            query,
-            target,
-            positions,
-            counts=counts,
-            bounds=bounds,
-            left=step.left,
-            keep=keep,
-            bias=None if part is None else part.expand(scores),
-            first_key=start,
-            **options,
-        )
+        part = None if part is None else part.expand(scores)
+        rules = {"left": step.left, "keep": keep, "bias": part, "first_key": start, **options}
+        view.attend(query, target, positions, counts=counts, bounds=bounds, **rules)
         if target is not answer:
             answer.copy_(target)
 
@@ -523,11 +489,10 @@ def attend_gathered(step: DecodeInputs, cache: KVCache, out: Tensor) -> None:
                 if lower is not None:
                     mask = mask & Window(left=0, offset=offset + lower)
                 if cells:
-                    mask = mask & Dense(_batch_part(step.keep((j0, j1), (start, stop)), rows))
-                bias = None if step.bias is None else _batch_part(step.bias, rows).to(dtype)
+                    mask = mask & Dense(cut(step.keep((j0, j1), (start, stop)), rows, *(slice(None),) * 3))
+                bias = step.bias
                 if bias is not None:
-                    bias = bias if bias.shape[2] == 1 else bias[:, :, j0:j1]
-                    bias = bias if bias.shape[3] == 1 else bias[..., start:stop]
+                    bias = cut(bias, rows, slice(None), slice(j0, j1), slice(start, stop)).to(dtype)
                 query = step.query.detach()[rows, :, j0:j1].to(dtype)
                 backend = _gathered_backend(math.prod(query.shape[:3]) * (stop - start))
                 call = read_inputs(query, key, value, step.similarity, mask, bias, 0.0, backend, False, False)
@@ -544,7 +509,3 @@ def _equal_row_groups(step: DecodeInputs, first: np.ndarray) -> Iterator[tuple[s
         count = n if step.counts is None else int(step.counts[row])
         if count:
             yield slice(row, row + 1), n - count if step.left else 0, n if step.left else count
-
-
-def _batch_part(tensor: Tensor, rows: slice) -> Tensor:
-    return tensor if tensor.shape[0] == 1 else tensor[rows]

@@ -34,16 +34,9 @@ if TYPE_CHECKING:
 
 _FORMAT, _VERSION = "qkv.KVCache", "1"
 _STATE_FORMAT, _STATE_VERSION = "qkv.LinearState", "1"
-_SAFETENSORS_DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
-    torch.int64: "I64",
-    torch.int8: "I8",
-}
+_SAFETENSORS_DTYPES = {torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.bfloat16: "BF16"}
+_SAFETENSORS_DTYPES |= {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16"}
+_SAFETENSORS_DTYPES |= {torch.int64: "I64", torch.int8: "I8"}
 # Bytes. A cache has at most six tensors: its header needs less than 2 KiB.
 _MAX_CACHE_HEADER = 1 << 16
 _MAX_LENGTH = 1 << 48
@@ -260,21 +253,14 @@ def save_state(state: LinearState, path: str | os.PathLike[str]) -> None:
     target = check_path(path)
     with state.lock:
         contents, sums = state._contents, state._sums
-        tensors = {
-            "lengths": torch.from_numpy(contents.lengths.copy()),
-            "summed": torch.from_numpy(contents.summed.copy()),
-        }
+        tensors = {name: torch.from_numpy(getattr(contents, name).copy()) for name in ("lengths", "summed")}
         if contents.sums is not None and sums is not None:
-            tensors["sums"] = sums.unpack(contents.sums).cpu().contiguous()
+            tensors["sums"] = sums.unpack(contents.sums)
         if contents.columns:
-            keep = contents.keep
-            keep = torch.ones(state.batch, contents.columns, dtype=torch.bool) if keep is None else keep.cpu()
-            recent = {
-                "key": contents.key.cpu().contiguous(),
-                "value": contents.value.cpu().contiguous(),
-                "keep": keep.contiguous(),
-            }
-            tensors |= recent
+            keep = torch.ones(state.batch, contents.columns, dtype=torch.bool)
+            keep = keep if contents.keep is None else contents.keep
+            tensors |= {"key": contents.key, "value": contents.value, "keep": keep}
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
         dtype = "" if state.token_type is None else str(state.token_type[0]).removeprefix("torch.")
     sizes = {name: str(getattr(state, name)) for name in ("batch", "heads", "width", "value_width")}
     about = {"format": _STATE_FORMAT, "version": _STATE_VERSION, "similarity": repr(state.similarity), "dtype": dtype}
@@ -334,15 +320,13 @@ def _build_state(
         raise damaged_file(source, "invalid lengths")
     if token_dtype is None:
         return state
-    cpu = torch.device("cpu")
-    state.token_type = token_dtype, cpu
-    state._sums = make_sums(token_dtype, cpu, state._maps, state.value_width)
-    recent, columns, keep = None, 0, None
-    if "key" in tensors:
-        columns, keep = tensors["key"].shape[2], tensors["keep"]
+    state.token_type = token_dtype, torch.device("cpu")
+    state._sums = make_sums(*state.token_type, state._maps, state.value_width)
+    recent, columns, keep = None, 0, tensors.get("keep")
+    if keep is not None:
+        columns, keep = keep.shape[1], None if bool(keep.all()) else keep
         recent = RecentTokens(tensors["key"], tensors["value"], columns)
         recent.write(tensors["key"], tensors["value"])
-        keep = None if bool(keep.all()) else keep
     sums = state._sums.pack(tensors["sums"]) if "sums" in tensors else None
     state._contents = StateSnapshot(sums, recent, columns, keep, lengths, summed)
     return state

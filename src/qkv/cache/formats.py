@@ -103,9 +103,8 @@ FORMATS: dict[torch.dtype, StorageFormat] = {}
 def register(new: StorageFormat) -> StorageFormat:
     """Add a format: `KVCache(dtype=new.dtype)` then uses it."""
     if any(new.short == old.short or new.dtype is old.dtype for old in FORMATS.values()):
-        raise OptionError(
-            complaint("format", f"{new.name}, {new.short}", "a dtype and a name that no other format has")
-        )
+        wanted = "a dtype and a name that no other format has"
+        raise OptionError(complaint("format", f"{new.name}, {new.short}", wanted))
     FORMATS[new.dtype] = new
     return new
 

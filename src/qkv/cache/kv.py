@@ -218,9 +218,8 @@ class KVCache(TokenStore):
         return self._lengths
 
     def __repr__(self) -> str:
-        limits = "".join(
-            f", {name}={limit}" for name, limit in (("capacity", self.capacity), ("window", self.window)) if limit
-        )
+        given = {"capacity": self.capacity, "window": self.window}
+        limits = "".join(f", {name}={limit}" for name, limit in given.items() if limit)
         return f"KVCache({self.sizes_text}, {self.format.name}{limits})"
 
     def append(
@@ -425,9 +424,8 @@ class KVCache(TokenStore):
     def reserve(self, n: int, counts: np.ndarray | None) -> None:
         """Add the pages that n (or counts[b]) more tokens need, each owned by this cache alone."""
         lengths, pool = self._lengths, self._pool
-        if counts is None and (
-            self._reserve_next(int(lengths[0]) + n) if self._writable_end else self._reserve_prompt(n)
-        ):
+        equal_rows = self._writable_end > 0
+        if counts is None and (self._reserve_next(int(lengths[0]) + n) if equal_rows else self._reserve_prompt(n)):
             return
         longest = int(lengths.max()) + n if counts is None else int((lengths + counts).max())
         if self._capacity is not None and longest > self._capacity:
@@ -438,9 +436,7 @@ class KVCache(TokenStore):
             raise ShapeError(complaint("key", f"{longest} tokens in total", "a cache whose bytes fit into 62 bits"))
         ends = lengths + (n if counts is None else counts)
         stop = np.maximum(pages_for(ends), self._table.stop)
-        partial = (
-            np.flatnonzero((lengths % PAGE != 0) & (ends > lengths)) if pool.shared else np.empty(0, dtype=np.int64)
-        )
+        partial = np.flatnonzero((lengths % PAGE != 0) & (ends > lengths)) if pool.shared else lengths[:0]
         last = lengths[partial] // PAGE
         shared = [i for i, page in enumerate(self._table.at(partial, last)) if page in pool.shared]
         taken = self._take(int((stop - self._table.stop).sum()) + len(shared), prompt=n >= PAGE)
@@ -608,12 +604,11 @@ class KVCache(TokenStore):
 
     def _take(self, count: int, *, prompt: bool = False) -> list[int]:
         """Take pages, preallocated ones first."""
-        own = min(count, len(self._preallocated))
-        pages = self._pool.take(count - own, prompt=prompt)
-        cut = len(self._preallocated) - own
-        own_pages = self._preallocated[cut:]
-        del self._preallocated[cut:]
-        return own_pages + pages
+        first = max(0, len(self._preallocated) - count)
+        own = self._preallocated[first:]
+        pages = self._pool.take(count - len(own), prompt=prompt)
+        del self._preallocated[first:]
+        return own + pages
 
     def _return_pages(self, pages: list[int]) -> None:
         """Return pages that the table no longer uses: to the preallocated ones up to their number, then to the pool."""

@@ -3,7 +3,8 @@
 A page stores 64 tokens of one batch row for all key/value heads. It is heads × slab, and every part of a head's slab is
 64-byte aligned:
 
-    header  64 bytes; byte 0 is 1 when a value in the slab may be NaN or infinite
+    header  64 bytes; in byte 0, bit 0 is set when a value in the slab may be NaN or infinite, and bit 1 when the
+            magnitude of a finite one may be 2^96 or more
     scales  formats with scales only: 64 float32 for the keys, then 64 for the values
     keys    [⌈width / n⌉][64 tokens][n], n = the format's pair: 64 tokens of one coordinate are contiguous
     values  [64 tokens][value_width rounded up to a multiple of 16], the rest zero
@@ -33,9 +34,10 @@ from ..cost.sizes import PAGE
 from ..errors import OptionTypeError, complaint
 from ..ops.kernels import advise_huge_pages, populate_memory
 from ..shapes import Float
-from .formats import StorageFormat, storage_format
+from .formats import INT8_MAX, StorageFormat, storage_format
 
 _ALIGNMENT = 64
+_LARGE_VALUE = 2.0**96  # a sum of 2^32 smaller numbers is finite
 
 
 class StoredTokens(NamedTuple):
@@ -111,13 +113,16 @@ def write_page(layout: PageLayout, page: Tensor, slot: int, stored: StoredTokens
     keys[:, :, to] = key.view(layout.heads, count, -1, pair).transpose(1, 2)
     values[:, to, : layout.value_width] = stored.value
     values[:, to, layout.value_width :] = 0
-    checked = stored.value
+    size = stored.value
     if stored.key_scale is not None and stored.value_scale is not None:
         assert scales is not None
-        scales[:, 0, to], scales[:, 1, to], checked = stored.key_scale, stored.value_scale, stored.value_scale
+        scales[:, 0, to], scales[:, 1, to] = stored.key_scale, stored.value_scale
+        size = stored.value_scale * INT8_MAX
     if slot == 0:
         slabs[:, 0] = 0
-    slabs[:, 0] |= (~torch.isfinite(checked)).flatten(1).any(1).to(torch.uint8)
+    size = size.float().abs().flatten(1)
+    finite = size.isfinite()
+    slabs[:, 0] |= (~finite).any(1).to(torch.uint8) + 2 * (finite & (size >= _LARGE_VALUE)).any(1).to(torch.uint8)
 
 
 def read_pages(layout: PageLayout, pages: Tensor) -> StoredTokens:

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from .. import ops
+from ..backends.linear import PIECE_NUMBERS, Chunk, KeyRange, Scan, normalized, run_native
 from ..errors import OptionError, OptionTypeError, complaint
 from ..features import MAX_FEATURES, FeatureMaps, feature_maps
 from ..inputs import check_crop, check_lengths, check_new_tokens, check_rows, check_size
-from ..ops.kernels import IDENTITY, FeatureRule, linear_attention, linear_state_size
+from ..ops.kernels import IDENTITY, FeatureRule, linear_state_size
 from ..shapes import Bool, Float
 from ..similarity import AnySimilarity, FeatureMap, Polynomial, Similarity, as_similarity
 from .kv import Padding
@@ -97,13 +98,7 @@ class LinearState(TokenStore):
     """
 
     def __init__(
-        self,
-        similarity: AnySimilarity,
-        batch: int,
-        heads: int,
-        width: int,
-        *,
-        value_width: int | None = None,
+        self, similarity: AnySimilarity, batch: int, heads: int, width: int, *, value_width: int | None = None
     ) -> None:
         self._similarity = _check_similarity(similarity)
         batch, heads, width = check_size("batch", batch), check_size("heads", heads), check_size("width", width)
@@ -250,8 +245,7 @@ class LinearState(TokenStore):
             return None if query is None else query.new_zeros((*query.shape[:3], self.value_width))
         sums = self._sums or make_sums(key.dtype, key.device, self._maps, self.value_width)
         key, value = key.detach().resolve_neg(), value.detach().resolve_neg()
-        keep = new_keep = None if counts is None else _counted_tokens(counts, n, left, key.device)
-        new_key, new_value = key, value
+        keep = None if counts is None else _counted_tokens(counts, n, left, key.device)
         if query is not None and keep is not None:  # padding must not change the result
             query = query.masked_fill(~keep[:, None, :, None], 0.0)
         contents = self._contents
@@ -272,10 +266,9 @@ class LinearState(TokenStore):
             if query is not None:
                 out = sums.attend(contents.sums, query, contents.key, contents.value, contents.keep, before)
         if query is not None and out is not None and n > 1 and not ops.all_finite(out):
-            return self._advance_by_token(query, new_key, new_value, new_keep)
-        if out is not None and counts is not None:
-            assert new_keep is not None
-            out = out.masked_fill(~new_keep[:, None, :, None], 0.0)
+            return self._advance_by_token(query, key, value, keep)
+        if out is not None and keep is not None:
+            out = out.masked_fill(~keep[:, None, :, None], 0.0)
         # In this order: an interrupt in between leaves contents that the state can read.
         if self.token_type is None:
             self.token_type = key.dtype, key.device
@@ -359,9 +352,6 @@ def _take_rows(contents: StateSnapshot, rows: np.ndarray) -> StateSnapshot:
     return StateSnapshot(taken(contents.sums), recent, contents.columns, taken(contents.keep), lengths, summed)
 
 
-_MAX_FEATURE_ELEMENTS = 1 << 19
-
-
 def make_sums(dtype: torch.dtype, device: torch.device, maps: FeatureMaps, value_width: int) -> Sums:
     if device.type == "cpu" and dtype is not torch.float64 and not ops.reasons():
         return NativeSums(maps, value_width)
@@ -379,11 +369,10 @@ class NativeSums:
     def __init__(self, maps: FeatureMaps, value_width: int) -> None:
         self._maps, self._value_width = maps, value_width
         # A map that the native library does not have is applied in Python first.
-        self._native_map = maps.rule is not None
-        self._rule = maps.rule if maps.rule is not None else FeatureRule(IDENTITY, maps.features)
+        self._floats = linear_state_size(maps.rule or FeatureRule(IDENTITY, maps.features), value_width)
 
     def head_bytes(self) -> int:
-        return 4 * linear_state_size(self._rule, self._value_width)
+        return 4 * self._floats
 
     def add(self, sums: Tensor | None, key: Tensor, value: Tensor, keep: Tensor | None) -> Tensor:
         return self.attend_and_add(sums, None, key, value, keep)[1]
@@ -391,36 +380,21 @@ class NativeSums:
     def attend(
         self, sums: Tensor | None, query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None, offset: int
     ) -> Tensor:
-        options = {"keep": keep, "normalize": self._maps.normalize, "state": sums}
-        tensors = self._prepare(query, key, value, keep)
-        out = linear_attention(*tensors, self._rule, offset=offset, direct=True, **options)
-        assert out is not None
-        return out.to(query.dtype)
+        return run_native(query, key, value, self._maps, KeyRange(offset, keep), True, sums).to(query.dtype)
 
     def attend_and_add(
         self, sums: Tensor | None, query: Tensor | None, key: Tensor, value: Tensor, keep: Tensor | None
     ) -> tuple[Tensor | None, Tensor]:
-        batch, heads, n, _ = key.shape
-        floats = linear_state_size(self._rule, self._value_width)
-        sums = torch.zeros(batch, heads, floats) if sums is None else sums.clone()
-        rows = heads if query is None else query.shape[1]
-        block = n if self._native_map else max(64, _MAX_FEATURE_ELEMENTS // max(1, self._maps.features * batch * rows))
-        outs = []
-        for start in range(0, n, block):
-            part = slice(start, start + block)
-            kept = None if keep is None else keep[:, part]
-            queries = None if query is None else query[:, :, part]
-            tensors = self._prepare(queries, key[:, :, part], value[:, :, part], kept)
-            options = {"keep": kept, "normalize": self._maps.normalize, "state": sums}
-            outs.append(linear_attention(*tensors, self._rule, offset=0, **options))
-        return None if query is None else torch.cat(outs, dim=2).to(query.dtype), sums
+        sums = torch.zeros(*key.shape[:2], self._floats) if sums is None else sums.clone()
+        out = run_native(query, key, value, self._maps, KeyRange(0, keep), state=sums)
+        return None if query is None else out, sums
 
     def unpack(self, sums: Tensor) -> Tensor:
         values, normalizer = self._parts(sums)
         return torch.cat([values[..., : self._value_width], normalizer.unsqueeze(-1)], dim=-1)
 
     def pack(self, plain: Tensor) -> Tensor:
-        sums = torch.zeros(*plain.shape[:2], linear_state_size(self._rule, self._value_width))
+        sums = torch.zeros(*plain.shape[:2], self._floats)
         values, normalizer = self._parts(sums)
         values[..., : self._value_width], normalizer[:] = plain[..., :-1], plain[..., -1]
         return sums
@@ -430,16 +404,6 @@ class NativeSums:
         count, slots = self._maps.features, -(-self._value_width // 16) * 16
         values = sums[..., : count * slots].unflatten(-1, (count, slots))
         return values, sums[..., count * slots : count * (slots + 1)]
-
-    def _prepare(
-        self, query: Tensor | None, key: Tensor, value: Tensor, keep: Tensor | None
-    ) -> tuple[Tensor | None, Tensor, Tensor]:
-        if self._native_map:
-            return query, key, value
-        key, value = key.float(), value.float()
-        if keep is not None:
-            key = key.masked_fill(~keep[:, None, :, None], 0.0)
-        return None if query is None else self._maps.query(query.float()), self._maps.key(key), value
 
 
 class TorchSums:
@@ -451,14 +415,16 @@ class TorchSums:
     def head_bytes(self) -> int:
         return self._maps.features * (self._value_width + 1) * self._dtype.itemsize
 
+    def _scan(self, query: Tensor, key: Tensor, value: Tensor, key_range: KeyRange) -> Scan:
+        dtype = self._dtype
+        return Scan(query.to(dtype), key.to(dtype), value.to(dtype), self._maps, key_range)
+
     def add(self, sums: Tensor | None, key: Tensor, value: Tensor, keep: Tensor | None) -> Tensor:
         batch, heads, n, _ = key.shape
-        block = max(1, _MAX_FEATURE_ELEMENTS // max(1, self._maps.features * batch * heads))
+        scan = self._scan(key[:, :, :0], key, value, KeyRange(None, keep))
+        block = max(1, PIECE_NUMBERS // max(1, self._maps.features * batch * heads))
         for start in range(0, n, block):
-            part = slice(start, start + block)
-            kept = None if keep is None else keep[:, part]
-            features, values = self._map_tokens(key[:, :, part], value[:, :, part], kept)
-            more = features.mT @ values
+            more = scan.state_of_keys(start, min(start + block, n))
             sums = more if sums is None else sums + more
         assert sums is not None
         return sums
@@ -466,18 +432,9 @@ class TorchSums:
     def attend(
         self, sums: Tensor | None, query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None, offset: int
     ) -> Tensor:
-        batch, heads_q, n, _ = query.shape
-        heads = key.shape[1]
-        features, values = self._map_tokens(key, value, keep)
-        mapped = self._maps.query(query.to(self._dtype)).reshape(batch, heads, heads_q // heads * n, -1)
-        rows = torch.arange(n, device=query.device).repeat(heads_q // heads).unsqueeze(1) + offset
-        causal = torch.arange(key.shape[2], device=query.device) <= rows
-        y = (mapped @ features.mT).masked_fill(~causal, 0.0) @ values
-        y = y if sums is None else y + mapped @ sums
-        numerator, denominator = y[..., :-1], y[..., -1:]
-        if self._maps.normalize:
-            numerator = torch.where(denominator == 0, 0.0, numerator / torch.where(denominator == 0, 1.0, denominator))
-        return numerator.reshape(batch, heads_q, n, -1).to(query.dtype)
+        scan = self._scan(query, key, value, KeyRange(offset, keep))
+        y = scan.sums(Chunk(0, query.shape[2], 0, key.shape[2]), sums)
+        return normalized(y, self._maps.normalize).to(query.dtype)
 
     def attend_and_add(
         self, sums: Tensor | None, query: Tensor | None, key: Tensor, value: Tensor, keep: Tensor | None
@@ -498,16 +455,6 @@ class TorchSums:
 
     def pack(self, plain: Tensor) -> Tensor:
         return plain.to(self._dtype)
-
-    def _map_tokens(self, key: Tensor, value: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
-        """φ(k) and (v, 1), 0 for padding."""
-        hidden = None if keep is None else ~keep[:, None, :, None]
-        key, value = key.to(self._dtype), value.to(self._dtype)
-        values = torch.cat([value, value.new_ones((*value.shape[:3], 1))], dim=-1)
-        if hidden is None:
-            return self._maps.key(key), values
-        features = self._maps.key(key.masked_fill(hidden, 0.0))
-        return features.masked_fill(hidden, 0.0), values.masked_fill(hidden, 0.0)
 
 
 Sums = NativeSums | TorchSums

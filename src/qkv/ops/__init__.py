@@ -25,8 +25,6 @@ from .loader import (
 if TYPE_CHECKING:
     from .kernels import all_finite, argmax_scores, softmax_attention
 
-_FUNCTIONS_ON_TENSORS = ("all_finite", "argmax_scores", "softmax_attention")
-
 __all__ = [
     "all_finite",
     "argmax_scores",
@@ -45,7 +43,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _FUNCTIONS_ON_TENSORS:
+    if name not in __all__:
         raise AttributeError(f"module 'qkv.ops' has no attribute {name!r}; dir(qkv.ops) lists the names")
     from . import kernels
 

@@ -219,22 +219,9 @@ def softmax_attention(
     bias = None if bias is None else bias.to(torch.float32).resolve_neg().expand(scores)
     sink = None if sink is None else sink.to(torch.float32).expand(heads_q).contiguous()
     native.softmax_attention(
-        query,
-        key,
-        value,
-        out,
-        lse=lse,
-        starts=starts,
-        stops=stops,
-        lower=lower,
-        upper=upper,
-        keep=keep,
-        bias=bias,
-        scale=scale,
-        softcap=softcap or 0.0,
-        sink=sink,
-        threads=torch.get_num_threads(),
-    )
+        query, key, value, out, lse=lse, starts=starts, stops=stops, lower=lower, upper=upper, keep=keep, bias=bias,
+        scale=scale, softcap=softcap or 0.0, sink=sink, threads=torch.get_num_threads(),
+    )  # fmt: skip
     return out, lse
 
 
@@ -313,23 +300,11 @@ def linear_attention(
         query = query.resolve_neg()
         out = torch.empty(batch, heads_q, len_q, value.shape[3], dtype=query.dtype, device="cpu")
         if out.nbytes >= _HUGE_PAGES_FROM:
-            native.advise_huge_pages(
-                -(-out.data_ptr() // _HUGE_PAGE) * _HUGE_PAGE, out.nbytes // _HUGE_PAGE * _HUGE_PAGE - _HUGE_PAGE
-            )
-    keep = None if keep is None else keep.contiguous()
-    native.linear_attention(
-        rule,
-        query,
-        key,
-        value,
-        out,
-        keep=keep,
-        offset=offset,
-        normalize=normalize,
-        state=state,
-        direct=direct,
-        threads=torch.get_num_threads(),
-    )
+            first = -(-out.data_ptr() // _HUGE_PAGE) * _HUGE_PAGE
+            native.advise_huge_pages(first, out.nbytes // _HUGE_PAGE * _HUGE_PAGE - _HUGE_PAGE)
+    options = {"keep": None if keep is None else keep.contiguous(), "offset": offset, "normalize": normalize}
+    threads = torch.get_num_threads()
+    native.linear_attention(rule, query, key, value, out, **options, state=state, direct=direct, threads=threads)
     return out
 
 

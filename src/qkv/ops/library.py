@@ -55,14 +55,8 @@ def cache_of(handle: Tensor) -> Any:
     """The cache of a handle."""
     cache = _CACHES.get(int(handle[0]))
     if cache is None:
-        raise OptionError(
-            complaint(
-                "handle",
-                "the handle of a deleted cache",
-                "the handle of an existing cache",
-                "keep a reference to the cache",
-            )
-        )
+        given, wanted = "the handle of a deleted cache", "the handle of an existing cache"
+        raise OptionError(complaint("handle", given, wanted, "keep a reference to the cache"))
     return cache
 
 
@@ -70,10 +64,8 @@ def requested_lengths(handle: Tensor, current: np.ndarray) -> np.ndarray:
     """The lengths in a handle; OptionError unless they are at most the current ones of its cache."""
     lengths = handle[1:].numpy(force=True)
     if lengths.shape != current.shape or (lengths < 0).any() or (lengths > current).any():
-        hint = "use cache.handle as it is now"
-        raise OptionError(
-            complaint("handle", f"lengths {lengths.tolist()}", f"lengths of at most {current.tolist()}", hint)
-        )
+        given, wanted = f"lengths {lengths.tolist()}", f"lengths of at most {current.tolist()}"
+        raise OptionError(complaint("handle", given, wanted, "use cache.handle as it is now"))
     return lengths.copy()
 
 
@@ -133,14 +125,13 @@ def _is_tensor_list(given: Any) -> bool:
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    tensors, options, mask_tensors = inputs[:7], (*inputs[7:11], *inputs[12:]), inputs[11]
-    ctx.options = options
+    ctx.options = (*inputs[7:11], *inputs[12:])
     # Lists of tensors, and empty lists, which torch takes for such, have a list for a gradient.
     ctx.nothing = [[None] * len(x) if _is_tensor_list(x) else None for x in inputs[5:]]
     ctx.set_materialize_grads(False)
     if not inputs[-1]:
         ctx.mark_non_differentiable(output[1])
-    ctx.save_for_backward(*tensors, *output, *mask_tensors)
+    ctx.save_for_backward(*inputs[:7], *output, *inputs[11])
 
 
 def _differentiate(ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None) -> tuple[Any, ...]:
@@ -149,11 +140,8 @@ def _differentiate(ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None) -
     if grad_out is None and grad_lse is None:
         return None, None, None, None, None, *ctx.nothing
     grad_lse = grad_lse if ctx.options[-1] else None
-    similarity, numbers, mask, mask_numbers, backend, needs_grad, return_lse = ctx.options
-    grads = attention_backward(
-        grad_out, grad_lse, needed, *tensors, similarity, numbers, mask, mask_numbers, mask_tensors, backend,
-        needs_grad, return_lse, *output,
-    )  # fmt: skip
+    options = *ctx.options[:4], mask_tensors, *ctx.options[4:]
+    grads = attention_backward(grad_out, grad_lse, needed, *tensors, *options, *output)
     return *(grad if need else None for grad, need in zip(grads, needed, strict=True)), *ctx.nothing
 
 

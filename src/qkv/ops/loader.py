@@ -18,7 +18,6 @@ from importlib import import_module
 from types import ModuleType
 
 from ..errors import BackendRefused, OptionError, complaint
-from .executed import Executed
 
 
 @dataclass(frozen=True)
@@ -62,14 +61,8 @@ def choose_isa(native: ModuleType, requested: str) -> Capability:
     """Use the instruction set `requested` or, if it is "", the fastest one that passes its self-check."""
     isas: tuple[str, ...] = tuple(native.isas())
     if requested and requested not in isas:
-        raise OptionError(
-            complaint(
-                "QKV_ISA",
-                repr(requested),
-                f"one of {', '.join(isas)}, which this build and this machine can run",
-                "unset it to use the fastest",
-            )
-        )
+        wanted = f"one of {', '.join(isas)}, which this build and this machine can run"
+        raise OptionError(complaint("QKV_ISA", repr(requested), wanted, "unset it to use the fastest"))
     refused: dict[str, str] = {}
     for isa in (requested,) if requested else isas:
         fault = native.self_check(isa)
@@ -78,14 +71,8 @@ def choose_isa(native: ModuleType, requested: str) -> Capability:
             return Capability(native, isa, isas, refused=refused)
         refused[isa] = fault
     if requested:
-        raise OptionError(
-            complaint(
-                "QKV_ISA",
-                repr(requested),
-                "an instruction set that passes its self-check",
-                f"{refused[requested]}; unset it to use another one",
-            )
-        )
+        hint = f"{refused[requested]}; unset it to use another one"
+        raise OptionError(complaint("QKV_ISA", repr(requested), "an instruction set that passes its self-check", hint))
     faults = tuple(f"{isa} failed its self-check: {fault}" for isa, fault in refused.items())
     return Capability(isas=isas, reasons=faults, refused=refused)
 
@@ -177,6 +164,35 @@ def limit_threads_after_fork() -> None:
             torch.set_num_threads(1)
 
 
+@dataclass
+class Executed:
+    """Work of one kernel call.
+
+    Attributes:
+        score_flops: products of queries and keys.
+        value_flops: products of weights and values.
+        other_flops: products of the linear backend.
+        feature_flops: monomials, powers and squares.
+        exponentials: computed in vectors; the two for each query's sink are not included.
+        tiles: pages and tiles of scores.
+
+    >>> Executed(score_flops=6, value_flops=4).flops
+    10
+    """
+
+    score_flops: int = 0
+    value_flops: int = 0
+    other_flops: int = 0
+    feature_flops: int = 0
+    exponentials: int = 0
+    tiles: int = 0
+
+    @property
+    def flops(self) -> int:
+        """Flops of all products; a multiplication and an addition are two."""
+        return self.score_flops + self.value_flops + self.other_flops
+
+
 @contextmanager
 def count_executed() -> Iterator[Executed]:
     """Count the work that native kernels execute inside the `with` block.
@@ -228,9 +244,8 @@ def chunk_tokens(features: int) -> int:
 
 def require_native(function: str) -> ModuleType:
     """The extension; BackendRefused, with the reasons, if it cannot be used. function: its caller, for the message."""
-    native = load().native
-    if native is None:
-        raise BackendRefused(
-            f"{function} needs the native library, which cannot be used: {'; '.join(load().reasons)}", load().reasons
-        )
-    return native
+    found = load()
+    if found.native is None:
+        why = "; ".join(found.reasons)
+        raise BackendRefused(f"{function} needs the native library, which cannot be used: {why}", found.reasons)
+    return found.native
