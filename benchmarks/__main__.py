@@ -1,4 +1,7 @@
-"""`python -m benchmarks [name ...] [--quick] [--field DIR]`: measure figures, all or by name; JSON in build/bench."""
+"""`python -m benchmarks [name ...] [--quick] [--field DIR] [--model NAME]`: measure figures, all or by name.
+
+JSON goes to build/bench. --model: of `runtimes`, smollm2, qwen or llama alone.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ FIGURES = (
     "linear",
     "choice",
     "compiled",
+    "packed",
+    "perplexity",
     "models",
     "convert",
     "cost",
@@ -26,19 +31,21 @@ FIGURES = (
     "lab",
     "parallel",
 )
+PARTS = ("runtimes",)  # what another figure measures too: of models
 
 
 def main() -> None:
     if {"-h", "--help"} & set(sys.argv[1:]):
-        print(f"{__doc__}\n\nNames: {', '.join(FIGURES)}")
+        print(f"{__doc__}\n\nNames: {', '.join(FIGURES + PARTS)}")
         return
     given = sys.argv[1:]
-    for option in ("--field", "--exercise"):  # the folder of real sheets and chats; questions of the bank
+    # The folder of real sheets and chats; questions of the bank; a model of runtimes.
+    for option in ("--field", "--exercise", "--model"):
         while option in given:
             place = given.index(option)
             del given[place : place + 2]
     names = [name for name in given if name not in ("--quick", "--verbose")] or list(FIGURES)
-    unknown = [name for name in names if name not in FIGURES]
+    unknown = [name for name in names if name not in FIGURES + PARTS]
     if unknown:
         sys.exit(f"benchmarks: no figure {', '.join(unknown)}; choose from {', '.join(FIGURES)}")
     print("  ".join(f"{key} {value}" for key, value in machine().items()))

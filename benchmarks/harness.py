@@ -6,6 +6,7 @@ import json
 import platform
 import statistics
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -80,6 +81,39 @@ def machine() -> dict[str, object]:
     }
 
 
+class LiveTable:
+    """A table whose rows are printed, and written to build/bench/<name>.json, as soon as they are measured."""
+
+    def __init__(self, name: str, title: str, columns: dict[str, int]) -> None:
+        self.name, self.title, self.widths = name, title, list(columns.values())
+        self.data: list[dict] = []
+        print(f"\n{title}")
+        self._print(list(columns))
+        self._print(["-" * width for width in self.widths])
+
+    def add(self, cells: list[str], data: dict) -> None:
+        self._print(cells)
+        self.data.append(data)
+        write_json(self.name, self.title, self.data)
+
+    def note(self, text: str) -> None:
+        """A line between rows, wrapped to 80 columns."""
+        indent = " " * (len(text) - len(text.lstrip()))
+        print(textwrap.fill(text.lstrip(), 80, initial_indent=indent, subsequent_indent=f"{indent}  "), flush=True)
+
+    def _print(self, cells: list[str]) -> None:
+        shown = [
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(cells, self.widths, strict=True))
+        ]
+        print(" ".join(shown).rstrip(), flush=True)
+
+
+def write_json(name: str, title: str, data: list[dict]) -> None:
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine(), "title": title, "rows": data}, indent=2))
+
+
 def report(name: str, title: str, columns: list[str], rows: list[list[str]], data: list[dict]) -> None:
     """Print a table, and write the numbers to build/bench/<name>.json."""
     widths = [max(len(column), *(len(row[i]) for row in rows)) for i, column in enumerate(columns)]
@@ -89,6 +123,5 @@ def report(name: str, title: str, columns: list[str], rows: list[list[str]], dat
             cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
         ]
         print("  ".join(cells).rstrip())
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine(), "title": title, "rows": data}, indent=2))
+    write_json(name, title, data)
     sys.stdout.flush()

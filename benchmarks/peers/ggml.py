@@ -1,4 +1,4 @@
-"""ggml's flash_attn_ext, called with ctypes from the shared libraries of llama-cpp-python.
+"""ggml's flash_attn_ext and mul_mat, called with ctypes from the shared libraries of llama-cpp-python.
 
 One graph of one node for each cache. float32, float16 and bfloat16 read torch's memory (the layouts agree); q8_0, its
 8-bit storage, is made by ggml's quantiser. Queries and sums are float32.
@@ -30,19 +30,20 @@ class _Parameters(c.Structure):
 
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ggml_version": (c.c_char_p, []),
-    "ggml_memoryoverhead": (c.c_size_t, []),
+    "ggml_tensor_overhead": (c.c_size_t, []),
     "ggml_graph_overhead_custom": (c.c_size_t, [c.c_size_t, c.c_bool]),
     "ggml_row_size": (c.c_size_t, [c.c_int, c.c_int64]),
     "ggml_init": (c.c_void_p, [_Parameters]),
     "ggml_free": (None, [c.c_void_p]),
-    "ggml_new_memory4d": (c.c_void_p, [c.c_void_p, c.c_int, *[c.c_int64] * 4]),
+    "ggml_new_tensor_4d": (c.c_void_p, [c.c_void_p, c.c_int, *[c.c_int64] * 4]),
+    "ggml_mul_mat": (c.c_void_p, [c.c_void_p] * 3),
     "ggml_flash_attn_ext": (c.c_void_p, [*[c.c_void_p] * 5, *[c.c_float] * 3]),
     "ggml_new_graph_custom": (c.c_void_p, [c.c_void_p, c.c_size_t, c.c_bool]),
     "ggml_build_forward_expand": (None, [c.c_void_p, c.c_void_p]),
     "ggml_quantize_chunk": (c.c_size_t, [c.c_int, c.c_void_p, c.c_void_p, *[c.c_int64] * 3, c.c_void_p]),
     "ggml_backend_cpu_buffer_from_ptr": (c.c_void_p, [c.c_void_p, c.c_size_t]),
     "ggml_backend_buffer_free": (None, [c.c_void_p]),
-    "ggml_backend_memoryalloc": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "ggml_backend_tensor_alloc": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "ggml_backend_graph_compute": (c.c_int, [c.c_void_p, c.c_void_p]),
     "ggml_backend_cpu_init": (c.c_void_p, []),
     "ggml_backend_cpu_set_n_threads": (None, [c.c_void_p, c.c_int]),
@@ -83,41 +84,26 @@ def _backend(threads: int) -> Any:
     return backend
 
 
-def _quantised(tensor: Tensor) -> Tensor:
-    """The bytes of q8_0: 32 numbers and their scale, row by row."""
+def quantized(tensor: Tensor, kind: int = TYPE["int8"]) -> Tensor:
+    """The bytes of a float32 tensor in a quantized type, row by row."""
     library, width = _library(), tensor.shape[-1]
     rows = tensor.numel() // width
-    out = torch.empty(rows * library.ggml_row_size(TYPE["int8"], width), dtype=torch.uint8)
-    library.ggml_quantize_chunk(TYPE["int8"], tensor.data_ptr(), out.data_ptr(), 0, rows, width, None)
+    out = torch.empty(rows * library.ggml_row_size(kind, width), dtype=torch.uint8)
+    library.ggml_quantize_chunk(kind, tensor.data_ptr(), out.data_ptr(), 0, rows, width, None)
     return out
 
 
-class _Graph:
-    """out (batch, 1, heads_q, width) = flash_attn_ext(query, key, value), all in memory that torch owns."""
+class _Node:
+    """A graph of one operation, the last of `nodes`; each node has memory that torch owns."""
 
-    def __init__(self, step: Step, storage: str) -> None:
-        library = _library()
-        batch, heads, _, width = step.query.shape
-        kv_heads, total = step.all_key.shape[1:3]
-        query = step.query.float()
-        key, value = step.all_key, step.all_value
-        if storage == "int8":
-            key, value = _quantised(key), _quantised(value)
-        self.out = torch.empty(batch, 1, heads, width)
-        self.inputs = (query, key, value)
-        size = 8 * library.ggml_memoryoverhead() + library.ggml_graph_overhead_custom(8, False)
-        context = library.ggml_init(_Parameters(size, None, True))
+    out: Tensor
 
-        def tensor(kind: str, length: int, heads: int) -> Any:
-            return library.ggml_new_memory4d(context, TYPE[kind], width, length, heads, batch)
-
-        nodes = [tensor("float32", 1, heads), tensor(storage, total, kv_heads), tensor(storage, total, kv_heads)]
-        nodes.append(library.ggml_flash_attn_ext(context, *nodes, None, width**-0.5, 0.0, 0.0))
-        buffers = []
-        for node, memory in zip(nodes, (*self.inputs, self.out), strict=True):
+    def _build(self, context: Any, nodes: list[Any], memories: list[Tensor]) -> None:
+        library, buffers = _library(), []
+        for node, memory in zip(nodes, memories, strict=True):
             buffers.append(library.ggml_backend_cpu_buffer_from_ptr(memory.data_ptr(), memory.nbytes))
-            if library.ggml_backend_memoryalloc(buffers[-1], node, memory.data_ptr()):
-                raise MemoryError("ggml_backend_memoryalloc")
+            if library.ggml_backend_tensor_alloc(buffers[-1], node, memory.data_ptr()):
+                raise MemoryError("ggml_backend_tensor_alloc")
         self.graph = library.ggml_new_graph_custom(context, 8, False)
         library.ggml_build_forward_expand(self.graph, nodes[-1])
         self.backend, self.compute = _backend(torch.get_num_threads()), library.ggml_backend_graph_compute
@@ -129,11 +115,62 @@ class _Graph:
         return self.out
 
 
+def _new_context() -> Any:
+    library = _library()
+    size = 8 * library.ggml_tensor_overhead() + library.ggml_graph_overhead_custom(8, False)
+    return library.ggml_init(_Parameters(size, None, True))
+
+
+class Product(_Node):
+    """out (n, rows) = mul_mat of weights (rows, row_bytes) in a type of ggml, and x (n, columns) in float32."""
+
+    def __init__(self, weight: Tensor, kind: int, columns: int, x: Tensor) -> None:
+        library, context = _library(), _new_context()
+        self.out, self.inputs = torch.empty(len(x), len(weight)), (weight, x)
+        nodes = [
+            library.ggml_new_tensor_4d(context, kind, columns, len(weight), 1, 1),
+            library.ggml_new_tensor_4d(context, TYPE["float32"], columns, len(x), 1, 1),
+        ]
+        self._build(context, [*nodes, library.ggml_mul_mat(context, *nodes)], [weight, x, self.out])
+
+
+class _Attention(_Node):
+    """out (batch, 1, heads_q, width) = flash_attn_ext(query, key, value), all in memory that torch owns."""
+
+    def __init__(self, step: Step, storage: str) -> None:
+        library = _library()
+        batch, heads, _, width = step.query.shape
+        kv_heads, total = step.all_key.shape[1:3]
+        query = step.query.float()
+        key, value = step.all_key, step.all_value
+        if storage == "int8":
+            key, value = quantized(key), quantized(value)
+        self.out = torch.empty(batch, 1, heads, width)
+        self.inputs = (query, key, value)
+        context = _new_context()
+
+        def tensor(kind: str, length: int, heads: int) -> Any:
+            return library.ggml_new_tensor_4d(context, TYPE[kind], width, length, heads, batch)
+
+        nodes = [tensor("float32", 1, heads), tensor(storage, total, kv_heads), tensor(storage, total, kv_heads)]
+        nodes.append(library.ggml_flash_attn_ext(context, *nodes, None, width**-0.5, 0.0, 0.0))
+        self._build(context, nodes, [*self.inputs, self.out])
+
+
 def _release(context: Any, buffers: list[Any]) -> None:
     library = _library()
     for buffer in buffers:
         library.ggml_backend_buffer_free(buffer)
     library.ggml_free(context)
+
+
+def absent() -> str | None:
+    """Why ggml cannot be called here, or None."""
+    try:
+        _library()
+    except OSError as error:
+        return str(error)
+    return None
 
 
 class Ggml(Peer):
@@ -143,13 +180,7 @@ class Ggml(Peer):
     storages = ("float32", "float16", "bfloat16", "int8")
 
     def absent(self) -> str | None:
-        if reason := super().absent():
-            return reason
-        try:
-            _library()
-        except OSError as error:
-            return str(error)
-        return None
+        return super().absent() or absent()
 
     def version(self) -> str:
         return f"ggml {_library().ggml_version().decode()} in {self.package} {metadata.version(self.package)}"
@@ -159,7 +190,7 @@ class Ggml(Peer):
         return super().refuses(step, storage) or (f"q8_0 needs widths in multiples of {BLOCK}" if partial else None)
 
     def prepare(self, step: Step, storage: str) -> TimedCall:
-        return TimedCall(_Graph(step, storage))
+        return TimedCall(_Attention(step, storage))
 
     def answer(self, out: Tensor) -> Tensor:
         return out.transpose(1, 2)

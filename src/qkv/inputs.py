@@ -555,7 +555,7 @@ def _part_under_tracing(part: Mask, n: int) -> Tensor | None:
         if shape[2] in (1, n):
             return part.keep.reshape(shape)
     if isinstance(part, Padding) and part.lengths is None:
-        name, values = part._given()
+        name, values = part._given
         if isinstance(values, Tensor):
             rows = values if values.dim() == 2 else values[None]
             return rows if name == "keep" else ~rows
@@ -596,7 +596,7 @@ class _RowMask(Mask):
     extent: Extent
 
     def __init__(self, mask: Mask, extent: Extent) -> None:
-        self._set_fields(("Rows", mask.signature()), mask=mask.resolved(extent), extent=extent)
+        self._set_fields(_signature=("Rows", mask.signature()), mask=mask.resolved(extent), extent=extent)
 
     def __repr__(self) -> str:
         return repr(self.mask)

@@ -57,9 +57,12 @@ def test_json_has_the_same_tokens_for_the_same_seed(checkpoint):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--prompt", "  "], "prompt 1"),
-        (["--prompt", "one", "--new", "42"], "at most 41"),
-        (["--prompt", "one", "--chat"], "chat template"),
+        (["--prompt", "  "], "--prompt 1"),
+        (
+            ["--prompt", "one", "--new", "42"],
+            "--prompt, --new: got 1 tokens of prompt and 42 new ones, wanted at most 41",
+        ),
+        (["--prompt", "one", "--chat"], "--chat: got"),
         (["--prompt", "one", "--temperature", "1e-320"], "--temperature"),
     ],
 )
@@ -81,6 +84,7 @@ def test_wrong_words_and_a_missing_model(checkpoint, tmp_path):
         assert run(checkpoint, *words).returncode == 2
     done = run(str(tmp_path / "nowhere"), "--prompt", "one")
     assert done.returncode == 1
+    assert done.stderr.startswith("qkv: MODEL: got ")
     assert "does not exist" in done.stderr
 
 
@@ -108,6 +112,7 @@ def test_weights_that_are_no_numbers_or_lead_to_none(checkpoint, tmp_path, numbe
     done = run(str(folder), "-p", "one two", "-n", "4")
     assert done.returncode == 1
     assert said in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("qkv: MODEL: got NaN logits")
 
 
 def test_help_has_an_example():

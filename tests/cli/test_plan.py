@@ -299,3 +299,26 @@ def test_wrong_chips_end_in_one_line(run, words):
     assert code == 2
     assert out == ""
     assert "--chip" in err
+
+
+def test_the_model_of_a_file_in_its_own_formats(run, tmp_path):
+    from tests.helpers.runtime_files import build, write_folder, write_gguf
+
+    path = write_gguf(build("llama"), tmp_path / "model.gguf", quantized="q8_0")
+    folder = write_folder(build("llama"), tmp_path / "folder")
+    code, out, _ = run(path, "--context", 50)
+    assert code == 0
+    for words in ("model.gguf on here", "q8_0", "a step", "a prompt of 50 tokens", "float32", "int8"):
+        assert words in out
+    assert run("--model", path, "--context", 50)[1] == out
+    assert "f32" in run(folder, "--hardware", "here")[1]
+    found = json.loads(run(path, "--json", "--prompt", 20, "--cache", "bfloat16")[1])
+    assert (found["prompt"], found["cache"], found["architecture"]) == (20, "bfloat16", "llama")
+    for words in (("--weights", "int8"), ("--csv",), ("--model", "gpt-2"), ("--layers", 3), ("--machines", 2)):
+        code, out, err = run(path, *words)
+        assert (code, out) == (2, "")
+        assert "formats" in err
+    path.write_bytes(b"GGUF" + bytes(40))
+    code, _, err = run(path)
+    assert (code, err.count("\n")) == (1, 1)
+    assert run("nowhere.gguf")[0] == 1

@@ -1,5 +1,6 @@
 """`qkv tour`: it is fast, its results are right, it fits 80 columns, and it has JSON."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -66,3 +67,21 @@ def test_a_closed_pipe_is_not_an_error() -> None:
         timeout=100,
     )
     assert "Traceback" not in done.stderr
+
+
+def test_a_step_of_an_installed_model(tmp_path, monkeypatch):
+    from tests.helpers.runtime_files import build, write_gguf
+
+    tour = importlib.import_module("qkv.cli.tour")
+    monkeypatch.setattr(tour.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("QKV_CACHE", str(tmp_path))
+    assert tour.installed_model() is None
+    assert "pip install" in tour.model_step(None)["missing"]
+    path = write_gguf(build("llama"), tmp_path / "model.gguf")
+    assert tour.installed_model() == path
+    assert "does not run here" in tour.model_step(path)["missing"], "a file without a vocabulary"
+    monkeypatch.undo()
+    found = tour.model_step(write_gguf(build("llama"), path, vocabulary=True))
+    assert (found["file"], found["model"]) == ("model.gguf", "llama, 3 layers, weights in f32")
+    assert found["text"]
+    assert found["step_ms"] > 0

@@ -5,6 +5,7 @@ import os
 import pickle
 import shutil
 import struct
+import time
 
 import pytest
 
@@ -188,14 +189,28 @@ def test_a_pipe_is_not_waited_for(copy, tmp_path):
         "{{ 1 / 0 }}",
         "{% for",
         "{{ raise_exception('no') }}",
+        "{{ 'a' * 10**10 }}",
+        "{% for i in range(99999) %}{{ 'a' * 99999 }}{% endfor %}",
+        "{% set x = namespace(s='a') %}{% for i in range(99) %}{% set x.s = x.s ~ x.s %}{% endfor %}",
     ],
 )
 def test_a_chat_template_is_held_in_a_sandbox(copy, sprung, template):
     (copy / "chat_template.jinja").write_text(template.replace("SPRUNG", str(sprung)))
     found = called("generate", str(copy), "--prompt", "one two", "--new", "2", "--chat")
     assert found.returncode == 1
-    assert found.stderr.startswith("qkv: chat: got a chat template that fails")
+    assert found.stderr.startswith("qkv: --chat: got a chat template that fails")
     assert "root:" not in found.stdout + found.stderr
+
+
+@pytest.mark.slow
+def test_a_chat_template_without_an_end_is_stopped(copy):
+    loop = "{% for j in range(99999) %}{% endfor %}"
+    (copy / "chat_template.jinja").write_text("{% for i in range(99999) %}" + loop + "{% endfor %}")
+    started = time.monotonic()
+    found = called("generate", str(copy), "--prompt", "one two", "--new", "2", "--chat")
+    assert (found.returncode, found.stderr.count("\n")) == (1, 1)
+    assert found.stderr.startswith("qkv: --chat: got a chat template that ")
+    assert time.monotonic() - started < 60
 
 
 def test_tokens_of_a_model_do_not_steer_the_terminal(copy):

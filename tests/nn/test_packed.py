@@ -80,8 +80,46 @@ def test_it_replaces_a_layer_is_copied_saved_and_compiled(tmp_path):
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     assert torch.equal(compiled(x), found)
     assert torch.equal(model.double()(x), found), "bytes are not converted"
-    args = x, model[0].packed, model[0].bias, "q8_0", 64, "float32"
-    torch.library.opcheck(torch.ops.qkv.packed_linear.default, args, test_utils=("test_schema", "test_faketensor"))
+
+
+@pytest.mark.parametrize("name", ["f32", "bf16", "q4_1", "q6_k"])
+@pytest.mark.parametrize("shape", [(256,), (3, 256), (2, 5, 256), (0, 256)])
+def test_the_operator_passes_the_checks_of_torch(name, shape):
+    weight = torch.from_numpy(random_bytes(name, 37, 256).data)
+    for dtype, bias in ((torch.float32, torch.randn(37)), (torch.bfloat16, None)):
+        for activations in ("float32", "int8"):
+            args = torch.randn(shape).to(dtype), weight, bias, name, 256, activations
+            checks = torch.library.opcheck(torch.ops.qkv.packed_linear.default, args)
+            assert set(checks.values()) == {"SUCCESS"}
+
+
+class Gated(nn.Module):
+    """A feed-forward network of packed weights."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.matrices = [random_bytes(name, *shape) for shape in ((512, 256), (512, 256), (256, 512))]
+        layers = [PackedLinear(torch.from_numpy(each.data), name) for each in self.matrices]
+        self.gate, self.up, self.down = layers
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(torch.tanh(self.gate(x)) * self.up(x))
+
+    def dense(self, x: torch.Tensor) -> torch.Tensor:
+        gate, up, down = (each.dense().to(x.dtype) for each in self.matrices)
+        return x + (torch.tanh(x @ gate.T) * (x @ up.T)) @ down.T
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_a_module_compiles_into_one_graph_and_equals_the_unpacked_weights(backend):
+    model = Gated("q4_k")
+    compiled = torch.compile(model, backend=backend, fullgraph=True, dynamic=True)
+    for rows in (1, 3, 19):
+        x = torch.randn(rows, 256, generator=torch.Generator().manual_seed(rows))
+        found, wanted = compiled(x), model.dense(x.double())
+        assert torch.allclose(found, model(x), rtol=1e-6, atol=1e-4 * float(wanted.abs().max()))
+        assert (found - wanted).abs().max() <= 1e-5 * wanted.abs().max()
 
 
 def test_refusals():

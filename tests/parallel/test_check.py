@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import qkv
-from qkv.parallel.check import _checksums
+from qkv.parallel.consensus import _checksums
 from tests.helpers.parallel_layers import TOKENS, VOCABULARY, X, made, whole
 from tests.helpers.ranks import JobFailed, RankPool
 

@@ -2,7 +2,6 @@
 
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -58,7 +57,6 @@ def test_mutated_files(kind, tmp_path):
         file = opened / "model.safetensors"
     data, outcomes = file.read_bytes(), set()
     assert attempt(opened) == "runs"
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for seed in range(MUTATIONS):
         file.unlink()
         file.write_bytes(mutated(data, seed))
@@ -66,8 +64,48 @@ def test_mutated_files(kind, tmp_path):
         assert "\n" not in said, seed
         outcomes.add(said)
     assert len(outcomes) > 20, "mutations reach different checks"
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert grown < 400 << 10, f"{grown} KiB more"
+
+
+LIMIT = 128  # MiB more addresses than the process has before the first damaged file
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_AS and /proc")
+def test_damaged_files_take_little_memory(tmp_path):
+    """In a process that cannot get more: a size from the header that is allocated unchecked raises MemoryError."""
+    model = build("llama", num_hidden_layers=1, attention_bias=False, mlp_bias=False)
+    write_gguf(model, tmp_path / "model.gguf", quantized="q4_1", vocabulary=True)
+    write_folder(model, tmp_path / "model")
+    code = f"""
+import resource
+from pathlib import Path
+from tests.runtime.test_hostile import LIMIT, MUTATIONS, attempt, mutated
+for opened, file in (("model.gguf", "model.gguf"), ("model", "model/model.safetensors")):
+    opened, file = Path({str(tmp_path)!r}) / opened, Path({str(tmp_path)!r}) / file
+    data = file.read_bytes()
+    assert attempt(opened) == "runs"
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + (LIMIT << 20), resource.RLIM_INFINITY))
+    for seed in range(MUTATIONS):
+        file.unlink()
+        file.write_bytes(mutated(data, seed))
+        attempt(opened)
+    try:
+        bytearray((LIMIT + 64) << 20)
+    except MemoryError:
+        print("limited")
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == ["limited", "limited"], done.stderr[-2000:]
+
+
+def test_a_cache_that_no_memory_holds_is_refused(tmp_path):
+    model = qkv.runtime.load(write_gguf(build("llama"), tmp_path / "model.gguf"))
+    for capacity in (1 << 42, 1 << 61):
+        with pytest.raises((MemoryError, QkvError)) as caught:
+            model.cache(capacity=capacity)
+        assert "\n" not in str(caught.value)
+    assert model.step([3, 4], model.cache()).isfinite().all()
 
 
 @pytest.mark.parametrize(
@@ -101,16 +139,16 @@ print("passed")
 
 def test_ctrl_c_inside_a_step_is_raised_after_it_and_layers_agree(tmp_path, monkeypatch):
     model = qkv.runtime.load(write_folder(build("gemma3"), tmp_path))
-    cache, commit = model.cache(), qkv.KVCache.commit
+    cache, advance = model.cache(), qkv.KVCache.advance
     calls = []
 
     def interrupted(self, *given):
         calls.append(self)
         if len(calls) == 2:
             os.kill(os.getpid(), signal.SIGINT)
-        return commit(self, *given)
+        return advance(self, *given)
 
-    monkeypatch.setattr(qkv.KVCache, "commit", interrupted)
+    monkeypatch.setattr(qkv.KVCache, "advance", interrupted)
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         model.step([3, 4], cache)

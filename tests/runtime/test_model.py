@@ -93,6 +93,83 @@ def test_verified_tokens_are_cropped(pair):
     close(model.step([3], cache), model.step([*PROMPTS[0], 9, 3], model.cache()), tolerance=3e-6)
 
 
+def speculate(model, draft, prompts, new):
+    """Greedy tokens by verification: `draft` proposes tokens, one step checks them all, crop removes the wrong ones."""
+    cache = model.cache(len(prompts))
+    longest = max(map(len, prompts))
+    padded = [[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts]
+    logits = model.step(padded, cache, lengths=[len(prompt) for prompt in prompts])
+    found = [[token] for token in logits.argmax(-1).tolist()]
+    while min(map(len, found)) < new:
+        before = cache.lengths
+        guesses = torch.tensor([[own[-1], *draft(row, own)] for row, own in enumerate(found)])
+        best = model.step(guesses, cache, every=True).argmax(-1)
+        right = (guesses[:, 1:] == best[:, :-1]).cumprod(1).sum(1)
+        cache.crop(before + right + 1)
+        for row, own in enumerate(found):
+            own += best[row, : right[row] + 1].tolist()
+    return [own[:new] for own in found]
+
+
+def test_verification_of_drafted_tokens_gives_the_greedy_ones(pair):
+    _, model = pair
+    prompts, new = [list(prompt) for prompt in PROMPTS], 13
+    wanted = [each.tokens for each in model.generate(prompts, new, stop=())]
+    full = [own + greedy_rest(model, prompt, own, new) for prompt, own in zip(prompts, wanted, strict=True)]
+    drafts = {
+        "right": lambda row, own: (full[row] + [0] * 8)[len(own) : len(own) + 3],
+        "wrong": lambda row, own: [7, 7, 7],
+        "mixed": lambda row, own: [(full[row] + [0] * 8)[len(own)], 7, 7] if row else [7, 7, 7],
+    }
+    for name, draft in drafts.items():
+        assert speculate(model, draft, prompts, new) == full, name
+
+
+def greedy_rest(model, prompt, tokens, new):
+    """Greedy tokens after a stop token, which `generate` does not add."""
+    cache, found = model.cache(), []
+    logits = model.step([*prompt, *tokens], cache)
+    while len(tokens) + len(found) < new:
+        found.append(int(logits.argmax()))
+        logits = model.step(found[-1:], cache)
+    return found
+
+
+def test_beams_find_the_best_of_all_continuations(pair):
+    """With as many beams as there are tokens, a search of two tokens is exhaustive."""
+    _, model = pair
+    for penalty in (0.0, 1.0, 2.5):
+        found = model.generate([list(prompt) for prompt in PROMPTS], 2, beams=101, length_penalty=penalty)
+        for prompt, each in zip(PROMPTS, found, strict=True):
+            cache = model.cache()
+            first = log_probabilities(model.step(prompt, cache))[0]
+            cache.reorder([0] * 101)
+            second = log_probabilities(model.step(torch.arange(101).unsqueeze(1), cache))
+            scores = {
+                (a, b): float(first[a] + second[a, b]) / 2**penalty for a in range(101) if a != 1 for b in range(101)
+            }
+            scores |= {(1,): float(first[1])}
+            best = max(scores, key=lambda tokens: scores[tokens])
+            assert tuple(each.tokens) == best
+            assert sum(each.logprobs) / len(best) ** penalty == pytest.approx(scores[best], abs=1e-4)
+            assert each.finish == ("stop" if best[-1] == 1 else "length")
+
+
+def test_one_beam_is_greedy_and_more_are_not_worse(pair):
+    _, model = pair
+    cache = model.cache()
+    model.step(PROMPTS[1], cache)
+    alone = model.generate(PROMPTS[0], 7, beams=1, cache=cache.fork())
+    assert alone.tokens == model.generate(PROMPTS[0], 7, cache=cache.fork()).tokens
+    several = model.generate(PROMPTS[0], 7, beams=5, length_penalty=0.0, cache=cache)
+    assert sum(several.logprobs) >= sum(alone.logprobs) - 1e-4
+    assert cache.batch == 1
+    assert cache.length == len(PROMPTS[1]) + len(PROMPTS[0]) + len(several.tokens) - 1
+    for options in ({"temperature": 1.0}, {"logprobs": 2}, {"on_token": print}, {"beams": 0}):
+        with pytest.raises(QkvError, match="beams"):
+            model.generate(PROMPTS[0], 2, **{"beams": 3, **options})
+
+
 def test_forks_of_a_prefix(pair):
     _, model = pair
     prefix = model.cache()

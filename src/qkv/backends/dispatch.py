@@ -238,14 +238,15 @@ def _select(call: AttentionInputs, candidates: list[Candidate]) -> str:
 def _requested(call: AttentionInputs, candidates: list[Candidate]) -> str:
     requested = next(c for c in candidates if c.backend == call.backend)
     if requested.reasons:
-        others = ", ".join(c.backend for c in candidates if not c.reasons)
-        listed = "".join(f"\n  - {reason}" for reason in requested.reasons)
-        raise BackendRefused(
-            f"backend: got {call.backend!r}, wanted a backend that can run {describe(call)}. Against it:{listed}\n"
-            f"Hint: backend='auto' chooses among: {others}.",
-            requested.reasons,
-        )
+        hint = f"backend='auto' chooses among: {', '.join(c.backend for c in candidates if not c.reasons)}"
+        raise refusal("backend", call.backend, f"a backend that can run {describe(call)}", requested.reasons, hint)
     return requested.backend
+
+
+def refusal(argument: str, given: str, wanted: str, reasons: tuple[str, ...], hint: str) -> BackendRefused:
+    """The error for a backend or a strategy that was requested and cannot run the call."""
+    listed = "".join(f"\n  - {reason}" for reason in reasons)
+    return BackendRefused(f"{argument}: got {given!r}, wanted {wanted}. Against it:{listed}\nHint: {hint}.", reasons)
 
 
 def describe(call: AttentionInputs) -> str:

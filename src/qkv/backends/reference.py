@@ -189,10 +189,10 @@ def gather_best(
     folded = fold_group(index.unsqueeze(-1), heads_kv)
     chosen = unfold_group(value.gather(2, folded.expand(*folded.shape[:3], value.shape[3])), heads_q)
     out = torch.where(has_nan.unsqueeze(-1), NAN, torch.where(empty.unsqueeze(-1), 0.0, chosen))
-    return out if traced else _StepFunction.apply(out, query, key)  # pyright: ignore[reportReturnType]
+    return out if traced else StepFunction.apply(out, query, key)  # pyright: ignore[reportReturnType]
 
 
-class _StepFunction(torch.autograd.Function):
+class StepFunction(torch.autograd.Function):
     """Returns `out`, with zero gradients for query and key: argmax is piecewise constant in both."""
 
     @staticmethod

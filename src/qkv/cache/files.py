@@ -86,12 +86,14 @@ def write_safetensors(target: Path, tensors: dict[str, Tensor], metadata: dict[s
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike[str], kind: str, version: str) -> Iterator[tuple[Path, Any, dict[str, str]]]:
+def opened(
+    path: str | os.PathLike[str], kind: str, version: str, longest: int = _MAX_CACHE_HEADER
+) -> Iterator[tuple[Path, Any, dict[str, str]]]:
     """A file of this kind: its path, the open file and its metadata; OptionError for any other file."""
     from safetensors import SafetensorError, safe_open
 
     source = check_path(path)
-    check_header(source)
+    check_header(source, longest)
     try:
         with safe_open(source, framework="pt", device="cpu") as file:
             about = file.metadata() or {}
@@ -127,7 +129,7 @@ def _number(source: Path, about: dict[str, str], name: str) -> int:
 
 def load(kind: type[KVCache], path: str | os.PathLike[str]) -> KVCache:
     """Load a cache; raise OptionError if the file is damaged or not a cache."""
-    with _opened(path, _FORMAT, _VERSION) as (source, file, about):
+    with opened(path, _FORMAT, _VERSION) as (source, file, about):
         found = [each for each in FORMATS.values() if each.name == about.get("dtype")]
         if not found:
             raise damaged_file(source, f"dtype {about.get('dtype')!r}")
@@ -281,7 +283,7 @@ def save_state(state: LinearState, path: str | os.PathLike[str]) -> None:
 
 def load_state(kind: type[LinearState], path: str | os.PathLike[str], similarity: AnySimilarity) -> LinearState:
     """Load a state; raise OptionError if the file is damaged, not a state, or of another similarity."""
-    with _opened(path, _STATE_FORMAT, _STATE_VERSION) as (source, file, about):
+    with opened(path, _STATE_FORMAT, _STATE_VERSION) as (source, file, about):
         if about.get("similarity") != repr(similarity):
             saved = printable(str(about.get("similarity")))
             raise OptionError(complaint("similarity", repr(similarity), f"{saved}, as saved"))

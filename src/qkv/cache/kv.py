@@ -198,6 +198,16 @@ class KVCache(TokenStore):
             return (self._table.pages + len(self._preallocated)) * self._layout.page_bytes
 
     @property
+    def page_layout(self) -> PageLayout:
+        """The layout of a page."""
+        return self._layout
+
+    @property
+    def page_table(self) -> PageTable:
+        """The table that maps rows to pages; its address is that of this object. Callers hold the lock."""
+        return self._table
+
+    @property
     def lock(self) -> Any:
         """The lock that a cache shares with its forks."""
         return self._pool.lock
@@ -522,13 +532,17 @@ class KVCache(TokenStore):
 
     def commit(self, key: Tensor, counts: np.ndarray | None) -> None:
         """Make the written tokens visible."""
-        if counts is not None:
-            self._writable_end = self._evict_from = 0
         if self.token_type is None:
             self.token_type = key.dtype, key.device
-        np.add(self._lengths, key.shape[2] if counts is None else counts, out=self._lengths)
+        self.advance(key.shape[2], counts)
+
+    def advance(self, n: int, counts: np.ndarray | None) -> None:
+        """Make n (or counts[b]) written tokens visible; `commit` without the tokens."""
+        if counts is not None:
+            self._writable_end = self._evict_from = 0
+        self._lengths += n if counts is None else counts
         self._handle_lengths[:] = self._lengths
-        if self._window is not None:
+        if self._window is not None and not self._lengths[0] < self._evict_from:
             self._evict()
 
     def _evict(self) -> None:

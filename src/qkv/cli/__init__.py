@@ -107,6 +107,10 @@ def _name(help_text: str, *names: str, metavar: str = "SIZE") -> Any:
 
 @app.command(epilog="Example: qkv plan --model llama-3-8b --context 8192 --hardware h100-sxm --cache int8")
 def plan(
+    file: Annotated[
+        str | None,
+        typer.Argument(help="Plan the model of a GGUF file or a folder of safetensors, in its own formats"),
+    ] = None,
     model: Annotated[
         list[str] | None, typer.Option("--model", "-m", help="Plan this model, by name; repeatable")
     ] = None,
@@ -118,9 +122,12 @@ def plan(
     ] = None,
     batch: Annotated[int, typer.Option(help="Decode this many sequences together")] = 1,
     weights: Annotated[
-        str, typer.Option(help="Store weights as float32, bfloat16, float16, int8, fp8 or int4")
-    ] = "bfloat16",
-    cache: Annotated[str, typer.Option(help="Store keys and values as one of the same formats")] = "bfloat16",
+        str | None, typer.Option(help="Store weights as float32, bfloat16, float16, int8, fp8 or int4 (bfloat16)")
+    ] = None,
+    cache: Annotated[
+        str | None,
+        typer.Option(help="Store keys and values as one of the same formats (bfloat16; float32 for a file)"),
+    ] = None,
     prompt: Annotated[int | None, typer.Option(help="Set the tokens of the prompt, or of an encoder's source")] = None,
     machines: Annotated[int | None, typer.Option(help="Show how the plan scales to this many machines")] = None,
     link: Annotated[
@@ -161,7 +168,7 @@ def plan(
     sizes = {"layers": layers, "width": width, "heads": heads, "kv_heads": kv_heads, "head_width": head_width, "ff": ff}
     sizes |= {"gated": gated, "vocabulary": vocabulary, "tied": tied}
     options = Options(model or [], config or [], hardware or [], sizes, context, batch, weights, cache, prompt)
-    options = options._replace(spread=machines, link=link, chip=chip, chips=chips)
+    options = options._replace(spread=machines, link=link, chip=chip, chips=chips, file=file)
     run(options, as_json=as_json, as_csv=as_csv, plot=plot, audit=audit)
 
 

@@ -69,6 +69,19 @@ def _with_debug(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def with_options(error: QkvError, options: dict[str, str]) -> QkvError:
+    """The error under the name of the command's option, where its message begins with an argument of the library.
+
+    >>> from qkv.errors import OptionError
+    >>> with_options(OptionError("path: got nothing, wanted a file."), {"path": "MODEL"})
+    OptionError('MODEL: got nothing, wanted a file.')
+    """
+    name, colon, rest = str(error).partition(": ")
+    if name in options and error.args == (str(error),):
+        return type(error)(f"{options[name]}{colon}{rest}")
+    return error
+
+
 def message(error: Exception) -> str:
     """The error in one line; empty where nothing needs to be printed."""
     if isinstance(error, QkvError | OSError):
@@ -77,6 +90,8 @@ def message(error: Exception) -> str:
         return "aborted"
     if isinstance(error, ClickError):
         return _click_message(error)
+    if isinstance(error, MemoryError):
+        return f"out of memory{f': {error}' if str(error) else ''}"
     what = " ".join(f"{type(error).__name__}: {error}".split())
     return f"internal error: {what}. Run the same command with --debug to see where"
 

@@ -19,12 +19,15 @@ from rich.table import Table
 
 from .. import runtime
 from ..cache.formats import FORMATS
-from ..errors import MissingExtra, OptionError, ShapeError, complaint
+from ..errors import MissingExtra, OptionError, QkvError, ShapeError, complaint
+from ..hf.chat import in_template
 from ..render.escapes import clean, json_text
 from ..runtime.files import SafetensorsFolder, open_source
 from ..runtime.program import NotCovered
-from ..runtime.tokenizer import in_template
+from ..runtime.tokenizer import read_chat_template
+from .errors import with_options
 
+_OPTIONS = {"path": "MODEL", "model": "MODEL", "prompt": "--prompt", "temperature": "--temperature"}
 STORAGE = {each.short: each for each in FORMATS.values()}
 
 
@@ -66,7 +69,7 @@ def show(options: Options) -> None:
 
     with err.status("generating") if not single or not sys.stdout.isatty() else nullcontext():
         said = lambda plan: err.print(_sentence(plan), highlight=False)  # noqa: E731
-        _, text, first = _generate(options, stream if single else None, said)
+        _, text, first = _named(options, stream if single else None, said)
     if streams:
         streams[0].end()
     else:
@@ -81,7 +84,7 @@ def show(options: Options) -> None:
 
 
 def show_json(options: Options) -> None:
-    plan, text, first = _generate(options, None, lambda plan: None)
+    plan, text, first = _named(options, None, lambda plan: None)
     runs = [first, _compared(options)] if options.compare else [first]
     report = {"plan": plan, "text": text, "runs": {run.name: run._asdict() for run in runs}}
     if options.compare:
@@ -95,6 +98,14 @@ def _compared(options: Options) -> Run:
     from .generate_transformers import run_transformers
 
     return run_transformers(options, None, compare=True)[2]
+
+
+def _named(options: Options, *more: Any) -> tuple[dict[str, Any], list[str], Run]:
+    """`_generate`, with errors that name the options of the command."""
+    try:
+        return _generate(options, *more)
+    except QkvError as error:
+        raise with_options(error, _OPTIONS) from error
 
 
 def _generate(
@@ -115,7 +126,8 @@ def _generate(
         model = runtime.load(options.model, activations=options.activations)
     prompts = options.prompts
     if options.chat:
-        prompts = [in_template(open_source(options.model), prompt) for prompt in prompts]
+        template, words = read_chat_template(open_source(options.model))
+        prompts = [in_template(template, prompt, words) for prompt in prompts]
     encode, name = model.tokenizer.encode, f"qkv {options.kv_cache}"
     tokens = [encode(prompt, bare=options.chat) for prompt in prompts]
     if not all(tokens):
@@ -123,7 +135,9 @@ def _generate(
     longest = max(map(len, tokens))
     if longest + options.new - 1 > model.context:
         given = f"{longest} tokens of prompt and {options.new} new ones"
-        raise ShapeError(complaint("prompt", given, f"at most {model.context} together, the model's positions"))
+        raise ShapeError(
+            complaint("--prompt, --new", given, f"at most {model.context} together, the model's positions")
+        )
     plan = _plan_of(model, longest, options)
     said(plan)
     cache = model.cache(len(prompts), dtype=STORAGE[options.kv_cache].dtype)
@@ -147,9 +161,9 @@ def _generate(
 def _check(options: Options) -> None:
     for at, prompt in enumerate(options.prompts):
         if any(0xD800 <= ord(sign) < 0xE000 for sign in prompt):
-            raise OptionError(complaint(f"prompt {at + 1}", "bytes that are not UTF-8", "text"))
+            raise OptionError(complaint(f"--prompt {at + 1}", "bytes that are not UTF-8", "text"))
         if not prompt.strip():
-            raise OptionError(complaint(f"prompt {at + 1}", "nothing", "text to continue"))
+            raise OptionError(complaint(f"--prompt {at + 1}", "nothing", "text to continue"))
     if options.temperature and not 1e-4 <= options.temperature <= 1e4:
         wanted = "0, or a number from 0.0001 to 10000"
         raise OptionError(complaint("--temperature", options.temperature, wanted))

@@ -25,8 +25,8 @@ from transformers import (
 
 from .. import hf
 from ..errors import OptionError, ShapeError, complaint
+from ..hf.chat import in_template
 from ..hf.checkpoint import Loaded, load
-from ..hf.folders import one_line
 from .generate import STORAGE, Options, Run
 
 _TOKENS = (
@@ -72,7 +72,8 @@ def _ready(options: Options) -> tuple[Loaded, dict[str, torch.Tensor]]:
             raise OptionError(
                 complaint("--chat", "a tokenizer without a chat template", "one with a template", "leave --chat out")
             )
-        prompts = [_in_template(tokenizer, prompt) for prompt in prompts]
+        words = {name: str(token) for name, token in tokenizer.special_tokens_map.items()}
+        prompts = [in_template(tokenizer.get_chat_template(), prompt, words) for prompt in prompts]
     tokenizer.padding_side = "left"
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -94,18 +95,6 @@ def _ready(options: Options) -> tuple[Loaded, dict[str, torch.Tensor]]:
         given = f"{longest} tokens of prompt and {options.new} new ones"
         raise ShapeError(complaint("prompt", given, f"at most {most} together, the model's positions"))
     return loaded, {"input_ids": ids, "attention_mask": encoded["attention_mask"]}
-
-
-def _in_template(tokenizer: Any, prompt: str) -> str:
-    """Apply the chat template, an untrusted program that transformers runs in a sandbox; its errors are reported."""
-    from jinja2 import TemplateError
-
-    try:
-        chat = [{"role": "user", "content": prompt}]
-        return tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
-        given = f"a chat template that fails ({type(error).__name__}: {one_line(error)[:200]})"
-        raise OptionError(complaint("--chat", given, "one that accepts a question", "leave --chat out")) from error
 
 
 def plan_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor], options: Options) -> dict[str, Any]:

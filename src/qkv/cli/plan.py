@@ -38,13 +38,14 @@ class Options(NamedTuple):
     by_hand: dict[str, Any]
     context: int | None
     batch: int
-    weights: str
-    cache: str
+    weights: str | None
+    cache: str | None
     prompt: int | None
     spread: int | None = None
     link: str | None = None
     chip: str | None = None
     chips: int | None = None
+    file: str | None = None
 
 
 def run(options: Options, *, as_json: bool, as_csv: bool, plot: str | None, audit: bool) -> None:
@@ -61,6 +62,10 @@ def run(options: Options, *, as_json: bool, as_csv: bool, plot: str | None, audi
         raise UsageError(complaint("--chips", "it together with --machines", "one of them"))
     if options.link is not None and options.spread is None:
         raise UsageError(complaint("--link", "without --machines", "both", "one machine needs no link"))
+    if options.file is not None or any(name.endswith(".gguf") for name in options.models):
+        _plan_of_file(options, as_json, as_csv or plot is not None or audit)
+        return
+    options = options._replace(weights=options.weights or "bfloat16", cache=options.cache or "bfloat16")
     chosen = _models(options)
     if audit:
         _audit(chosen, options, as_json)
@@ -79,6 +84,28 @@ def run(options: Options, *, as_json: bool, as_csv: bool, plot: str | None, audi
         show_text(str(plans[0]) if len(plans) == 1 else comparison_text(plans))
     if plot is not None:
         typer.echo(f"drawn: {plot}", err=True)
+
+
+def _plan_of_file(options: Options, as_json: bool, other_output: bool) -> None:
+    """Print the plan of a model in the formats of its file; torch is imported."""
+    from ..profiling.files import plan_file
+
+    named = [*([] if options.file is None else [options.file]), *options.models, *options.configs]
+    by_hand = any(value is not None for value in options.by_hand.values())
+    others = options.weights, options.spread, options.link, options.chip, options.chips
+    if len(named) > 1 or len(options.machines) > 1 or by_hand or other_output or others != (None,) * len(others):
+        wanted = "one file, with --hardware, --context, --batch, --cache, --prompt and --json alone"
+        raise UsageError(complaint("FILE", "it with other options of a plan", wanted, "its formats are its own"))
+    try:
+        machine = as_hardware(options.machines[0] if options.machines else "here")
+    except OptionError as error:
+        raise UsageError(str(error)) from None
+    sizes = {"context": options.context, "batch": options.batch, "prompt": options.prompt}
+    found = plan_file(named[0], machine, **sizes, cache=options.cache or "float32")
+    if as_json:
+        print(json_text(found.as_dict()))
+    else:
+        show_text(str(found))
 
 
 def show_list(as_json: bool) -> None:

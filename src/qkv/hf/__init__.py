@@ -9,37 +9,28 @@ from typing import TYPE_CHECKING
 from ..errors import MissingExtra
 
 _NAMES = {
-    "caches": ("PagedCache", "PagedEncoderDecoderCache", "cache"),
-    "captured": ("CapturedAttention", "HeadStatistics", "capture", "head_statistics"),
-    "checkpoint": ("Loaded", "load"),
-    "conversion": ("Conversion", "convert"),
-    "interface": ("layer_calls", "register", "reset_layer_calls"),
+    "caches": "PagedCache PagedEncoderDecoderCache cache",
+    "checkpoint": "Loaded load",
+    "conversion": "Conversion convert",
+    "interface": "CapturedAttention HeadStatistics capture head_statistics layer_calls register reset_layer_calls",
 }
-_MODULE_OF_NAME = {name: module for module, names in _NAMES.items() for name in names}
+_MODULE_OF_NAME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "CapturedAttention",
-    "Conversion",
-    "HeadStatistics",
-    "Loaded",
-    "PagedCache",
-    "PagedEncoderDecoderCache",
-    "cache",
-    "capture",
-    "convert",
-    "head_statistics",
-    "layer_calls",
-    "load",
-    "register",
-    "reset_layer_calls",
-]
+__all__ = list(_MODULE_OF_NAME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
     from .caches import PagedCache, PagedEncoderDecoderCache, cache
-    from .captured import CapturedAttention, HeadStatistics, capture, head_statistics
     from .checkpoint import Loaded, load
     from .conversion import Conversion, convert
-    from .interface import layer_calls, register, reset_layer_calls
+    from .interface import (
+        CapturedAttention,
+        HeadStatistics,
+        capture,
+        head_statistics,
+        layer_calls,
+        register,
+        reset_layer_calls,
+    )
 
 
 def __getattr__(name: str) -> object:

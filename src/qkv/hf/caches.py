@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache, g
 from ..cache.formats import storage_format
 from ..errors import BackendRefused, OptionError, OptionTypeError, complaint
 from ..inputs import check_size
-from .interface import NAME, check_layers
+from .interface import check_layers, check_uses_qkv
 from .layers import LatentLayer, PagedLayer
 
 # Layer types that cache keys and values, and the option with their window. Chunks are masks, not windows.
@@ -95,11 +95,7 @@ def cache(
     if not isinstance(model, PreTrainedModel):
         raise OptionTypeError(complaint("model", type(model).__name__, "a model of transformers"))
     config = model.config.get_text_config(decoder=True)
-    name = type(model).__name__
-    if config._attn_implementation != NAME:
-        hint = "qkv.hf.register(), then model.set_attn_implementation('qkv')"
-        given = f"{name} with attn_implementation={config._attn_implementation!r}"
-        raise BackendRefused(complaint("model", given, f"{NAME!r}", hint), ("only qkv reads pages",))
+    check_uses_qkv(model, config, "only qkv reads pages")
     check_layers(model)
     dtype = model.dtype if dtype is None else dtype
     storage_format(dtype)
@@ -113,26 +109,25 @@ def cache(
     layers = []
     for index, (kind, option) in enumerate(zip(kinds, options, strict=True)):
         if kind not in _WINDOW_OPTION:
-            reason = f"layer {index} is of type {kind}, which caches no keys and values"
-            raise BackendRefused(f"{name}: qkv.hf.cache does not support this model: {reason}.", (reason,))
+            raise _refused(model, f"layer {index} is of type {kind}, which caches no keys and values")
         window = None if _WINDOW_OPTION[kind] is None else option.get(_WINDOW_OPTION[kind])
-        layers.append(layer_class(dtype, capacity, window, f"{name}, layer {index}"))
+        layers.append(layer_class(dtype, capacity, window, f"{type(model).__name__}, layer {index}"))
     paged = PagedCache(layers, dtype)
     return PagedEncoderDecoderCache(paged, DynamicCache()) if model.config.is_encoder_decoder else paged
 
 
 def _check_is_decoder(model: PreTrainedModel, config: Any) -> None:
     """Refuse models whose layers do not cache keys and values."""
-    name, reason = type(model).__name__, None
     # Attention layers have is_causal; if none has, the model may be a decoder.
     causal = [module.is_causal for module in model.modules() if hasattr(module, "is_causal")]
     if not model.config.is_encoder_decoder and not (model.can_generate() and (any(causal) or not causal)):
-        reason = "it is not a decoder: tokens attend to later tokens, so nothing can be cached"
-    elif getattr(model, "_is_stateful", False):
-        reason = "it caches other states in addition to keys and values"
-    elif getattr(config, "num_kv_shared_layers", None):
-        reason = f"its last {config.num_kv_shared_layers} layers use the keys of earlier layers"
-    if reason is not None:
-        raise BackendRefused(
-            f"{name}: qkv.hf.cache does not support this model: {reason}. Hint: use a cache of transformers.", (reason,)
-        )
+        raise _refused(model, "it is not a decoder: tokens attend to later tokens, so nothing can be cached")
+    if getattr(model, "_is_stateful", False):
+        raise _refused(model, "it caches other states in addition to keys and values")
+    if getattr(config, "num_kv_shared_layers", None):
+        raise _refused(model, f"its last {config.num_kv_shared_layers} layers use the keys of earlier layers")
+
+
+def _refused(model: PreTrainedModel, reason: str) -> BackendRefused:
+    text = f"{type(model).__name__}: qkv.hf.cache does not support this model: {reason}"
+    return BackendRefused(f"{text}. Hint: use a cache of transformers.", (reason,))

@@ -144,9 +144,8 @@ def load(
     if not isinstance(path, str | os.PathLike) or not str(path):
         raise OptionTypeError(complaint("model", repr(path), "the path of a folder or of a GGUF file"))
     if dtype not in _DTYPE_SET:
-        raise DtypeError(
-            complaint("dtype", dtype, "torch.float32, float64, bfloat16 or float16", "the model computes in it")
-        )
+        wanted = "torch.float32, float64, bfloat16 or float16"
+        raise DtypeError(complaint("dtype", dtype, wanted, "the model computes in it"))
     if implementation not in (NAME, "sdpa", "eager"):
         raise OptionError(complaint("implementation", repr(implementation), f"{NAME!r}, 'sdpa' or 'eager'"))
     location = Path(path)
@@ -155,33 +154,29 @@ def load(
         raise _model_error(f"{str(path)!r}, which does not exist", hint)
     gguf = _find_gguf(location)
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    tensors = None
     if gguf is None:
         folder, files = location, [location / name for name in open_checkpoint(location).files]
     else:
-        _check_gguf_arrays(gguf)
+        tensors = _check_gguf_arrays(gguf)
         folder, files, options["gguf_file"] = gguf.parent, [gguf], gguf.name
     with quiet():
-        config = _one_line_errors(
-            f"{location}: its configuration", lambda: AutoConfig.from_pretrained(folder, **options)
-        )
-        if gguf is not None:
-            check_counts(config.to_dict(), tensors := _gguf_tensor_count(gguf))
+        config = _one_line_errors(location, "configuration", lambda: AutoConfig.from_pretrained(folder, **options))
+        if tensors is not None:
+            check_counts(config.to_dict(), tensors)
             # transformers builds a table of all layers for each module: hours for a header with a false count.
             if isinstance(layers := getattr(config, "num_hidden_layers", 0), int) and layers > tensors:
                 raise _model_error(f"{location} with {layers} layers and {tensors} tensors", "its header is damaged")
         with_head = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
         kind = with_head if generates else AutoModel
         stored = sum(file.stat().st_size for file in files)
-        _one_line_errors(f"{location}: its {CONFIG}", lambda: _check_size(kind, config, implementation, stored))
+        _one_line_errors(location, CONFIG, lambda: _check_size(kind, config, implementation, stored))
         # Passed on, since reading the configuration of a GGUF file again would take most of the time.
         options["config"] = config
-        tokenizer = _one_line_errors(
-            f"{location}: its tokenizer", lambda: AutoTokenizer.from_pretrained(folder, **options)
-        )
-        more = {**options, "dtype": dtype, "attn_implementation": implementation, "output_loading_info": True}
-        if gguf is None:
-            more["use_safetensors"] = True
-        model, info = _one_line_errors(f"{location}: its weights", lambda: kind.from_pretrained(folder, **more))
+        tokenizer = _one_line_errors(location, "tokenizer", lambda: AutoTokenizer.from_pretrained(folder, **options))
+        options |= {"dtype": dtype, "attn_implementation": implementation, "output_loading_info": True}
+        options |= {"use_safetensors": True} if gguf is None else {}
+        model, info = _one_line_errors(location, "weights", lambda: kind.from_pretrained(folder, **options))
     # Encoders that were trained without a pooler have no weights for it.
     missing = {key for key in info["missing_keys"] if generates or not key.startswith("pooler.")}
     if missing or info["mismatched_keys"]:
@@ -200,29 +195,19 @@ def load(
 
 def _find_gguf(location: Path) -> Path | None:
     """The GGUF file at a path or in a folder, or None."""
-    if location.is_file():
-        found = [location]
-    elif (location / CONFIG).is_file():
+    if (location / CONFIG).is_file():
         return None
-    else:
-        found = sorted(path for path in location.glob("*.gguf") if path.is_file())
-        if not found:
-            return None
-        if len(found) > 1:
-            raise _model_error(
-                f"{location} with {len(found)} GGUF files", f"name one of them, for example {found[0].name}"
-            )
+    inside = sorted(path for path in location.glob("*.gguf") if path.is_file())
+    found = [location] if location.is_file() else inside
+    if not found:
+        return None
+    if len(found) > 1:
+        hint = f"name one of them, for example {found[0].name}"
+        raise _model_error(f"{location} with {len(found)} GGUF files", hint)
     with found[0].open("rb") as file:
         if file.read(len(_GGUF_MAGIC)) != _GGUF_MAGIC:
             raise _model_error(f"{found[0]}, which is not a GGUF file", "pickles are never read")
     return found[0]
-
-
-def _gguf_tensor_count(gguf: Path) -> int:
-    """The header's number of tensors, at most as many as the file can describe."""
-    with gguf.open("rb") as file:
-        head = file.read(16)
-    return min(int.from_bytes(head[8:], "little"), gguf.stat().st_size // _MIN_TENSOR_HEADER)
 
 
 _GGUF_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # of an element, by type
@@ -231,8 +216,12 @@ _ARRAY_ELEMENTS = 1 << 18  # of a small file; a vocabulary of 262,144 has a few 
 _BYTES_PER_ELEMENT = 64
 
 
-def _check_gguf_arrays(gguf: Path) -> None:
-    """Refuse arrays that are large for their file: gguf reads one element in about 14 µs, into about 1 kB."""
+def _check_gguf_arrays(gguf: Path) -> int:
+    """Refuse arrays that are large for their file: gguf reads one element in about 14 µs, into about 1 kB.
+
+    Returns:
+        The header's number of tensors, at most as many as the file can describe.
+    """
     size = gguf.stat().st_size
     most = _ARRAY_ELEMENTS + size // _BYTES_PER_ELEMENT
 
@@ -252,7 +241,7 @@ def _check_gguf_arrays(gguf: Path) -> None:
         file.seek(len(_GGUF_MAGIC))
         if (version := number(4)) not in (2, 3):
             raise _model_error(f"{gguf} of GGUF version {version}", "versions 2 and 3, little-endian, are read")
-        number(8)
+        tensors = min(number(8), size // _MIN_TENSOR_HEADER)
         for _ in range(number(8)):
             skip(_GGUF_STRING)
             if (kind := number(4)) != _GGUF_ARRAY:
@@ -264,6 +253,7 @@ def _check_gguf_arrays(gguf: Path) -> None:
                 given = f"{gguf} with arrays of more than {_ARRAY_ELEMENTS + size // _BYTES_PER_ELEMENT} elements"
                 raise _model_error(given, f"too many for a file of {size} bytes")
             skip(kind, count)
+    return tensors
 
 
 _SPARE_ELEMENTS = 1 << 24  # of tables that are computed, not stored
@@ -280,7 +270,7 @@ def _check_size(kind: Any, config: Any, implementation: str, stored: int) -> Non
         raise _model_error(sizes, f"its {CONFIG} and its weights are of different models")
 
 
-def _one_line_errors(what: str, read: Any) -> Any:
+def _one_line_errors(location: Path, part: str, read: Any) -> Any:
     """Convert any error of transformers to an OptionError with a one-line message."""
     try:
         return read()
@@ -290,9 +280,8 @@ def _one_line_errors(what: str, read: Any) -> Any:
         # A panic of the tokenizers' Rust code is no Exception.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise _model_error(
-            f"{what} cannot be read ({one_line(error)[:300]})", "the file may be truncated or of another format"
-        ) from error
+        given, hint = f"{location}: its {part} cannot be read", "the file may be truncated or of another format"
+        raise _model_error(f"{given} ({one_line(error)[:300]})", hint) from error
 
 
 def _model_error(given: str, hint: str) -> OptionError:

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,19 +123,18 @@ def _make_plan(raw: dict[str, Any], kv_heads: int, keep: Iterable[int]) -> _Plan
     if after == before:
         raise OptionError(complaint("kv_heads", kv_heads, f"fewer than the model's {before}"))
     kind = _model_class(raw, config)
-    old, new = _meta_model(kind, config), _meta_model(kind, _read_config({**raw, "num_key_value_heads": after}))
+    configs = config, _read_config({**raw, "num_key_value_heads": after})
+    old, new = (_made(kind.__name__, partial(kind, each)) for each in configs)
     old_shapes, new_shapes = ({key: tensor.shape for key, tensor in each.state_dict().items()} for each in (old, new))
     changed = [key for key in old_shapes if new_shapes.get(key) != old_shapes[key]]
     if not changed:
         raise source_error(f"{name}, in which no weight depends on num_key_value_heads", "k_proj and v_proj that do")
     for key in changed:
-        if not _PROJECTION.search(key) or new_shapes.get(key) != (
-            old_shapes[key][0] // before * after,
-            *old_shapes[key][1:],
-        ):
+        rows, *columns = old_shapes[key]
+        if not _PROJECTION.search(key) or new_shapes.get(key) != (rows // before * after, *columns):
             given = f"{name} with {key}, whose size depends on the key/value heads"
-            norm = "a norm over all key heads cannot be pooled"
-            hint = norm if "norm" in key else "split a fused projection first"
+            pool = "a norm over all key heads cannot be pooled"
+            hint = pool if "norm" in key else "split a fused projection first"
             raise source_error(given, "a model in which only k_proj and v_proj do", hint)
     counts = [sum(parameter.numel() for parameter in each.parameters()) for each in (old, new)]
     shapes = {key: (old_shapes[key], new_shapes[key]) for key in old_shapes if _PROJECTION.search(key)}
@@ -142,11 +142,16 @@ def _make_plan(raw: dict[str, Any], kv_heads: int, keep: Iterable[int]) -> _Plan
 
 
 def _read_config(raw: dict[str, Any]) -> Any:
+    return _made(raw["model_type"], lambda: transformers.CONFIG_MAPPING[raw["model_type"]].from_dict(dict(raw)))
+
+
+def _made(name: str, make: Any) -> Any:
+    """A configuration or a model on the meta device."""
     try:
-        with quiet():
-            return transformers.CONFIG_MAPPING[raw["model_type"]].from_dict(dict(raw))
+        with torch.device("meta"), quiet():
+            return make()
     except Exception as error:  # architectures raise errors of any type
-        raise source_error(f"a {CONFIG} that {raw['model_type']} refuses ({one_line(error)})", "a valid one") from error
+        raise source_error(f"a {CONFIG} that {name} refuses ({one_line(error)})", "a valid one") from error
 
 
 def _model_class(raw: dict[str, Any], config: Any) -> Any:
@@ -161,20 +166,10 @@ def _model_class(raw: dict[str, Any], config: Any) -> Any:
     return kind
 
 
-def _meta_model(kind: Any, config: Any) -> Any:
-    """The model on the meta device."""
-    try:
-        with torch.device("meta"), quiet():
-            return kind(config)
-    except Exception as error:
-        raise source_error(
-            f"a {CONFIG} that is invalid for {kind.__name__} ({one_line(error)})", "a valid one"
-        ) from error
-
-
 def _copy_without_quantizer(source: PreTrainedModel, described: dict[str, Any]) -> Any:
     """The same weights in a new model; transformers refuses to save a model that was loaded from GGUF."""
-    plain = _meta_model(type(source), _read_config(described))
+    config = _read_config(described)
+    plain = _made(type(source).__name__, lambda: type(source)(config))
     state, wanted = source.state_dict(), plain.state_dict()
     for key in sorted(set(state) | set(wanted)):
         if key not in state or key not in wanted or state[key].shape != wanted[key].shape:
@@ -236,18 +231,7 @@ def _write(checkpoint: Checkpoint, plan: _Plan, part: Path, keep: Iterable[int])
     write_json(part / CONFIG, {**checkpoint.config, "num_key_value_heads": after})
     copy_other_files(checkpoint.folder, part)
     rows = [key for key in plan.shapes if key.endswith(".weight")]
-    cache = [sum(plan.shapes[key][i][0] * _item_size(checkpoint, key) for key in rows) for i in range(2)]
-    return Conversion(
-        layers=sum(key.endswith("k_proj.weight") for key in rows),
-        heads=plan.config.num_attention_heads,
-        kv_heads_before=before,
-        kv_heads=after,
-        parameters_before=plan.parameters[0],
-        parameters=plan.parameters[1],
-        cache_bytes_per_token_before=cache[0],
-        cache_bytes_per_token=cache[1],
-    )
-
-
-def _item_size(checkpoint: Checkpoint, key: str) -> int:
-    return FLOATS[checkpoint.tensors[key].dtype].itemsize
+    sizes = {key: FLOATS[checkpoint.tensors[key].dtype].itemsize for key in rows}
+    cache = [sum(plan.shapes[key][i][0] * sizes[key] for key in rows) for i in range(2)]
+    layers = sum(key.endswith("k_proj.weight") for key in rows)
+    return Conversion(layers, plan.config.num_attention_heads, *plan.kv_heads, *plan.parameters, *cache)

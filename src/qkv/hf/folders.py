@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,9 +50,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         raise source_error(f"{folder} without {CONFIG}", "a checkpoint folder of transformers", hint)
     single = (folder / WEIGHTS).is_file()
     if not single and not (folder / INDEX).is_file():
-        for path in sorted(folder.iterdir()):
-            if path.suffix in _PICKLES:
-                raise _pickle_error(path.name)
+        if pickles := sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES):
+            raise _pickle_error(pickles[0])
         raise source_error(f"{folder} without weights", f"{WEIGHTS} or {INDEX}")
     config = read_json(folder / CONFIG)
     index = None if single else read_json(folder / INDEX)
@@ -77,14 +78,12 @@ def open_checkpoint(folder: Path) -> Checkpoint:
 
 def check_counts(config: dict[str, Any], tensors: int) -> None:
     """Refuse more layers than tensors: every layer has tensors, and building them would exhaust time and memory."""
-    waiting: list[dict[str, Any]] = [config]
+    most, waiting = max(tensors, _ALWAYS_ALLOWED), [config]
     while waiting:
         for name, value in waiting.pop().items():
             if isinstance(value, dict):
                 waiting.append(value)
-            elif (
-                isinstance(value, int) and value > (most := max(tensors, _ALWAYS_ALLOWED)) and _COUNT_NAMES.search(name)
-            ):
+            elif isinstance(value, int) and value > most and _COUNT_NAMES.search(name):
                 raise damaged_file(CONFIG, f"{name} above {most}, but {tensors} tensors")
 
 
@@ -101,29 +100,25 @@ def _weight_map(index: dict[str, Any]) -> dict[str, str]:
 
 
 def _headers(path: Path) -> dict[str, TensorEntry]:
-    def read_headers(file: Any) -> dict[str, TensorEntry]:
+    with _open_safetensors(path) as file:
         slices = ((key, file.get_slice(key)) for key in file.keys())  # noqa: SIM118 - safe_open is no mapping
         return {key: TensorEntry(path.name, part.get_dtype(), tuple(part.get_shape())) for key, part in slices}
-
-    return _read_safetensors(path, read_headers)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors and the metadata of a file."""
-
-    def read_all(file: Any) -> tuple[dict[str, Tensor], dict[str, str]]:
+    with _open_safetensors(path) as file:
         return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
 
-    return _read_safetensors(path, read_all)
 
-
-def _read_safetensors(path: Path, read: Any) -> Any:
+@contextmanager
+def _open_safetensors(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
         check_header(path, MAX_MODEL_HEADER)
         with safe_open(path, framework="pt", device="cpu") as file:
-            return read(file)
+            yield file
     except FileNotFoundError as error:
         raise damaged_file(INDEX, f"{path.name}, which does not exist") from error
     except (SafetensorError, RuntimeError) as error:  # torch raises RuntimeError for impossible sizes

@@ -1,4 +1,4 @@
-"""`register()` and the attention function that transformers then calls for attn_implementation="qkv"."""
+"""`register()`, the attention function that transformers then calls for attn_implementation="qkv", and `capture`."""
 
 from __future__ import annotations
 
@@ -6,38 +6,33 @@ import inspect
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
 from functools import lru_cache, wraps
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.utils import output_capturing
 from transformers.utils.generic import TransformersKwargs
 
-from ..errors import BackendRefused
+from ..errors import BackendRefused, complaint
 from ..functional import attention
-from ..masks import Causal, Mask, Window
+from ..masks import Causal, Window
 from ..masks.joined import join_masks
 from ..similarity import Softmax
-from .layers import LayerCall, PagedStates, layer_refused, match_dtype
+from .layers import LayerCall, PagedStates, layer_name, layer_refused, match_dtype
 from .masks import ADDITIVE_MASK_CONFIGS, LazyMask, make_mask, read_mask_tensor
 
 _LAYER_CALLS: Counter[tuple[str, int | None]] = Counter()
 
 # Arguments that models pass to their layers and that do not change attention, apart from the mask.
 _KNOWN = frozenset(TransformersKwargs.__annotations__) | {
-    "cache_position",
-    "deterministic",
-    "labels",
-    "logits_to_keep",
-    "output_router_logits",
-    "position_embeddings",
-    "past_key_values",
-    "return_dict",
-    "token_type_ids",
-    "use_cache",
-}
+    "cache_position", "deterministic", "labels", "logits_to_keep", "output_router_logits", "position_embeddings",
+    "past_key_values", "return_dict", "token_type_ids", "use_cache",
+}  # fmt: skip
 
 
 def layer_calls() -> Counter[str]:
@@ -47,7 +42,7 @@ def layer_calls() -> Counter[str]:
     >>> layer_calls()
     Counter()
     """
-    return Counter({name if index is None else f"{name} {index}": n for (name, index), n in _LAYER_CALLS.items()})
+    return Counter({layer_name(*layer): count for layer, count in _LAYER_CALLS.items()})
 
 
 def reset_layer_calls() -> None:
@@ -83,8 +78,10 @@ def attention_forward(
     for name, given in others.items():
         if name not in _KNOWN and given is not None:
             raise layer_refused(module, f"it passes {name}=, which qkv does not support")
-    if others.get("cu_seq_lens_q") is not None:
-        _check_packing(module, others["cu_seq_lens_q"], attention_mask)
+    edges, separated = others.get("cu_seq_lens_q"), isinstance(attention_mask, LazyMask) and attention_mask.rules.others
+    if edges is not None and edges.numel() > 2 and not separated:
+        reason = "cu_seq_lens_q= packs several documents, but position_ids= do not define where each begins"
+        raise layer_refused(module, reason)
     return_weights = bool(output_attentions) or _recording_weights()
     similarity = _softmax(scaling, softcap) if s_aux is None else Softmax(scaling, softcap, s_aux)
     bias = None if position_bias is None else position_bias.to(query.dtype)
@@ -97,7 +94,15 @@ def attention_forward(
         out, weights = key.layer.attend(call)
     else:
         key, value = match_dtype(query, key, value)
-        mask, added = _read_mask(module, query, key, attention_mask, is_causal, sliding_window)
+        mask = added = None
+        if isinstance(attention_mask, LazyMask):
+            mask = attention_mask.mask()
+        elif attention_mask is not None:
+            mask, added = read_mask_tensor(query, attention_mask, key.shape[2])
+        elif query.shape[2] > 1 and (getattr(module, "is_causal", True) if is_causal is None else is_causal):
+            # Without a mask, keys after the queries are unused slots of a static cache.
+            window = None if sliding_window is None else Window(left=sliding_window - 1, offset=0)
+            mask = join_masks(Causal(offset=0), window)
         bias = added if bias is None else bias if added is None else bias + added
         if bias is not None and bias.shape[-1] > key.shape[2]:
             bias = bias[..., : key.shape[2]]
@@ -122,29 +127,6 @@ def _softmax(scale: float | None, softcap: float | None) -> Softmax:
     return Softmax(scale, softcap)
 
 
-def _read_mask(
-    module: nn.Module, query: Tensor, key: Tensor, given: Any, is_causal: bool | None, window: int | None
-) -> tuple[Mask | None, Tensor | None]:
-    """The mask and the bias for these tensors."""
-    if isinstance(given, LazyMask):
-        return given.mask(), None
-    if given is None:
-        causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-        if not causal or query.shape[2] == 1:
-            return None, None
-        # Without a mask, keys after the queries are unused slots of a static cache.
-        windows = [] if window is None else [Window(left=window - 1, offset=0)]
-        return join_masks(Causal(offset=0), *windows), None
-    return read_mask_tensor(query, given, key.shape[2])
-
-
-def _check_packing(module: nn.Module, edges: Tensor, given: Any) -> None:
-    """Refuse several documents in one row without a mask that separates them."""
-    if edges.numel() > 2 and not (isinstance(given, LazyMask) and given.rules.others):
-        reason = "cu_seq_lens_q= packs several documents, but position_ids= do not define where each begins"
-        raise layer_refused(module, reason)
-
-
 NAME = "qkv"
 _REGISTRY_CALL = "get_interface("
 # A table of classes by implementation, which has no entry for "qkv".
@@ -166,46 +148,43 @@ def register() -> None:
     """
     AttentionInterface.register(NAME, attention_forward)
     AttentionMaskInterface.register(NAME, make_mask)
-    _wrap_method("post_init", after=_after_init)
-    _wrap_method("_check_and_adjust_attn_implementation", before=_before_set)
-    _wrap_method("set_attn_implementation", before=_before_set)
+    for method in ("post_init", "_check_and_adjust_attn_implementation", "set_attn_implementation"):
+        _wrap_method(method)
 
 
-def _before_set(model: PreTrainedModel, attn_implementation: Any = None, *args: Any, **kwargs: Any) -> None:
-    if attn_implementation == NAME:
-        if not type(model)._can_set_attn_implementation() or _CLASS_TABLE.search(_module_source(type(model))):
-            raise _model_refused(model, f"{type(model).__module__} does not use transformers' attention interface")
-        if not model._supports_sdpa:
-            ADDITIVE_MASK_CONFIGS.add(type(model.config))
-        check_layers(model)
-
-
-def _after_init(model: PreTrainedModel) -> None:
-    if not model._supports_sdpa:
-        ADDITIVE_MASK_CONFIGS.add(type(model.config))
-    if getattr(model.config, "_attn_implementation", None) == NAME:
-        check_layers(model)
-
-
-def _wrap_method(
-    method: str, *, before: Callable[..., None] | None = None, after: Callable[..., None] | None = None
-) -> None:
-    """Wrap a method of PreTrainedModel, once; transformers has no hooks for these calls."""
+def _wrap_method(method: str) -> None:
+    """Check the model around a method of PreTrainedModel; transformers has no hooks for these calls."""
     original = getattr(PreTrainedModel, method)
     if getattr(original, "wrapped_by", None) == NAME:
         return
 
     @wraps(original)
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if before is not None:
-            before(self, *args, **kwargs)
+        if method != "post_init":
+            _check_model(self, args[0] if args else kwargs.get("attn_implementation"))
         result = original(self, *args, **kwargs)
-        if after is not None:
-            after(self)
+        if method == "post_init":
+            _check_model(self, getattr(self.config, "_attn_implementation", None))
         return result
 
     wrapped.wrapped_by = NAME  # pyright: ignore[reportAttributeAccessIssue]
     setattr(PreTrainedModel, method, wrapped)
+
+
+def _check_model(model: PreTrainedModel, implementation: Any) -> None:
+    if not model._supports_sdpa:
+        ADDITIVE_MASK_CONFIGS.add(type(model.config))
+    if implementation == NAME:
+        if not type(model)._can_set_attn_implementation() or _CLASS_TABLE.search(_source(type(model), True)):
+            raise _model_refused(model, f"{type(model).__module__} does not use transformers' attention interface")
+        check_layers(model)
+
+
+def check_uses_qkv(model: PreTrainedModel, config: Any, reason: str) -> None:
+    if config._attn_implementation != NAME:
+        hint = "qkv.hf.register(), then model.set_attn_implementation('qkv')"
+        given = f"{type(model).__name__} with attn_implementation={config._attn_implementation!r}"
+        raise BackendRefused(complaint("model", given, f"{NAME!r}", hint), (reason,))
 
 
 def _model_refused(model: nn.Module, reason: str) -> BackendRefused:
@@ -217,37 +196,126 @@ def check_layers(model: nn.Module) -> None:
     """Refuse a model with an attention layer that does not use transformers' attention interface."""
     for path, module in model.named_modules():
         kind = type(module)
-        if "Attention" in kind.__name__ and _computes_attention(kind) and not _has_registered_parts(module):
+        if "Attention" not in kind.__name__ or any(_REGISTRY_CALL in _source(type(part)) for part in module.modules()):
+            continue
+        if any(word in _source(kind) for word in _ATTENTION_OPS):
             raise _model_refused(model, f"{path or 'it'} ({kind.__name__}) computes attention itself")
 
 
-def _has_registered_parts(module: nn.Module) -> bool:
-    return any(_REGISTRY_CALL in _source(type(part)) for part in module.modules() if part is not module)
-
-
 @lru_cache
-def _module_source(kind: type) -> str:
-    try:
-        return inspect.getsource(sys.modules[kind.__module__])
-    except (OSError, TypeError, KeyError):  # defined in an interactive session
-        return ""
-
-
-@lru_cache
-def _computes_attention(kind: type[nn.Module]) -> bool:
-    source = _source(kind)
-    return _REGISTRY_CALL not in source and any(word in source for word in _ATTENTION_OPS)
-
-
-@lru_cache
-def _source(kind: type[nn.Module]) -> str:
-    """The source of the class and of its base classes outside torch."""
+def _source(kind: type[nn.Module], whole_module: bool = False) -> str:
+    """The source of the class and of its base classes outside torch, or of its whole module."""
+    own = [part for part in kind.__mro__ if not part.__module__.startswith("torch.") and part is not object]
     texts = []
-    for part in kind.__mro__:
-        if part.__module__.startswith("torch.") or part is object:
-            continue
-        try:
-            texts.append(inspect.getsource(part))
-        except (OSError, TypeError):  # defined in an interactive session or by a decorator
-            continue
+    for part in [sys.modules.get(kind.__module__)] if whole_module else own:
+        with suppress(OSError, TypeError):  # defined in an interactive session or by a decorator
+            texts.append(inspect.getsource(part))  # pyright: ignore[reportArgumentType]
     return "\n".join(texts)
+
+
+_CAPTURE_NAME = "qkv_capture"
+
+
+class CapturedAttention(NamedTuple):
+    """An attention layer: its index in the model, its inputs after rotary positions, and its weights.
+
+    query (batch, heads, n, width); key, value (batch, kv_heads, n, …); weights (batch, heads, n, n); scale: The factor
+    of q·k.
+    """
+
+    layer: int | None
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    weights: Tensor
+    scale: float
+
+
+_ON_LAYER: ContextVar[Callable[[CapturedAttention], None] | None] = ContextVar("_ON_LAYER", default=None)
+
+
+def capture(
+    model: PreTrainedModel, inputs: Mapping[str, Tensor], *, each: Callable[[CapturedAttention], None] | None = None
+) -> list[CapturedAttention]:
+    """Run a model that is set to "qkv" and return its attention layers in the order in which they ran.
+
+    Args:
+        model: A model of transformers with attn_implementation="qkv".
+        inputs: Keyword arguments of the model.
+        each: Called with each layer after it has run; an exception from it ends the pass.
+
+    Returns:
+        One `CapturedAttention` per layer.
+
+    Raises:
+        BackendRefused: The model is not set to "qkv".
+
+    >>> import torch, transformers, qkv
+    >>> qkv.hf.register()
+    >>> sizes = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, vocab_size=97)
+    >>> config = transformers.LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2)
+    >>> model = transformers.AutoModel.from_config(config, attn_implementation="qkv").eval()
+    >>> layers = capture(model, {"input_ids": torch.tensor([[5, 7, 11]])})
+    >>> [tuple(layer.weights.shape) for layer in layers], tuple(layers[0].key.shape)
+    ([(1, 4, 3, 3), (1, 4, 3, 3)], (1, 2, 3, 8))
+    """
+    check_uses_qkv(model, model.config, "other layers are not captured")
+    AttentionInterface.register(_CAPTURE_NAME, _capturing_forward)
+    AttentionMaskInterface.register(_CAPTURE_NAME, make_mask)
+    layers: list[CapturedAttention] = []
+
+    def on_layer(layer: CapturedAttention) -> None:
+        layers.append(layer)
+        if each is not None:
+            each(layer)
+
+    token = _ON_LAYER.set(on_layer)
+    model.set_attn_implementation(_CAPTURE_NAME)
+    try:
+        with torch.no_grad():
+            model(**inputs)
+    finally:
+        model.set_attn_implementation(NAME)
+        _ON_LAYER.reset(token)
+    return layers
+
+
+def _capturing_forward(
+    module: nn.Module, query: Tensor, key: Any, value: Any, attention_mask: Any = None, **options: Any
+) -> tuple[Tensor, Tensor | None]:
+    options["output_attentions"] = True
+    out, weights = attention_forward(module, query, key, value, attention_mask, **options)
+    on_layer, scale = _ON_LAYER.get(), options.get("scaling")
+    if on_layer is not None and weights is not None:
+        scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
+        on_layer(CapturedAttention(getattr(module, "layer_idx", None), query, key, value, weights, scale))
+    return out, weights
+
+
+class HeadStatistics(NamedTuple):
+    """Means over the queries of each head, each (batch, heads).
+
+    entropy: Of a query's weights, in nats. first: Weight of the first token. previous: Weight of the token before the
+    query, over all queries but the first; NaN for a single token. itself: Weight of the query's own token.
+    """
+
+    entropy: Tensor
+    first: Tensor
+    previous: Tensor
+    itself: Tensor
+
+
+def head_statistics(weights: Tensor) -> HeadStatistics:
+    """Statistics of weights (batch, heads, n, n), as returned by `capture`.
+
+    >>> found = head_statistics(torch.tensor([[[[1.0, 0.0], [0.25, 0.75]]]]))
+    >>> float(found.first), float(found.previous), float(found.itself)
+    (0.625, 0.25, 0.875)
+    """
+    weights = weights.double()
+    return HeadStatistics(
+        torch.special.entr(weights).sum(-1).mean(-1),
+        weights[..., 0].mean(-1),
+        weights.diagonal(-1, -2, -1).mean(-1),
+        weights.diagonal(0, -2, -1).mean(-1),
+    )

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
+from torch.utils._pytree import tree_leaves
 from transformers.cache_utils import CacheLayerMixin
 
 from ..cache import KVCache
@@ -47,26 +49,23 @@ class PagedStates:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
-        _refuse_tensor_use(self, f".{name}")
+        self._refuse_use(f".{name}")
 
     def __getitem__(self, index: Any) -> NoReturn:
-        _refuse_tensor_use(self, "[...]")
+        self._refuse_use("[...]")
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
-        given = [*args, *(kwargs or {}).values()]
-        flat = [part for one in given for part in (one if isinstance(one, list | tuple) else [one])]
-        _refuse_tensor_use(
-            next(part for part in flat if isinstance(part, PagedStates)), f"torch's {getattr(func, '__name__', func)}"
-        )
+        states = next(part for part in tree_leaves((args, kwargs)) if isinstance(part, PagedStates))
+        states._refuse_use(f"torch's {getattr(func, '__name__', func)}")
+
+    def _refuse_use(self, what: str) -> NoReturn:
+        where = "on keys or values outside the attention function, where those of a qkv.hf.cache are no tensors"
+        raise cache_refused(f"past_key_values of {self.layer.name}", f"it uses {what} {where}")
 
 
-def _refuse_tensor_use(states: PagedStates, what: str) -> NoReturn:
-    reason = (
-        f"it uses {what} on keys or values outside the attention function, where those of a qkv.hf.cache are no tensors"
-    )
-    hint = "use transformers' own cache with this model"
-    raise BackendRefused(f"past_key_values of {states.layer.name}: {reason}. Hint: {hint}.", (reason,))
+def cache_refused(what: str, reason: str, hint: str = "use transformers' own cache with this model") -> BackendRefused:
+    return BackendRefused(f"{what}: {reason}. Hint: {hint}.", (reason,))
 
 
 class PagedLayer(CacheLayerMixin):
@@ -112,7 +111,7 @@ class PagedLayer(CacheLayerMixin):
     @property
     def keys(self) -> NoReturn:  # pyright: ignore[reportIncompatibleVariableOverride]
         reason = "keys and values of this layer are stored in pages, not in tensors"
-        raise BackendRefused(f"{self!r}: {reason}. Hint: layer.cache.tensors() returns copies.", (reason,))
+        raise cache_refused(repr(self), reason, "layer.cache.tensors() returns copies")
 
     values = keys  # pyright: ignore[reportAssignmentType]
 
@@ -132,17 +131,18 @@ class PagedLayer(CacheLayerMixin):
         )
         self.cache.keep_past = self.record_past
 
+    def _ensure_cache(self, key_states: Tensor, value_states: Tensor) -> None:
+        if self.cache is None or (self.length == 0 and self.cache.batch != key_states.shape[0]):
+            self.lazy_initialization(key_states, value_states)
+
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         if self._pending is not None:
             self._pending = None
-            reason = "the model updates its cache without calling the attention function"
-            raise BackendRefused(f"{self!r}: {reason}. Hint: use transformers' own cache with this model.", (reason,))
+            raise cache_refused(repr(self), "the model updates its cache without calling the attention function")
         if not isinstance(key_states, Tensor) or key_states.dim() != 4 or not isinstance(value_states, Tensor):
             given = f"shape {tuple(key_states.shape)}" if isinstance(key_states, Tensor) else type(key_states).__name__
             raise ShapeError(complaint("key_states", given, "a tensor (batch, heads, new tokens, width)"))
-        cache = self.cache
-        if cache is None or (self.length == 0 and cache.batch != key_states.shape[0]):
-            self.lazy_initialization(key_states, value_states)
+        self._ensure_cache(key_states, value_states)
         total = self.length + key_states.shape[2]
         self._pending = key = PagedStates(self, key_states, total)
         return key, PagedStates(self, value_states, total)
@@ -172,13 +172,14 @@ class PagedLayer(CacheLayerMixin):
         length = self.length + tokens_to_remove
         if length < 0:
             raise OptionError(complaint("tokens_to_remove", tokens_to_remove, f"at least {-self.length}"))
-        cache = self.cache
-        with cache.lock:
-            cache.crop(self.stored(length).sum(1))
-            cache.evict_past()
-        self._stored = None if self._stored is None else self._stored[:, :length]
+        with self.cache.lock:
+            self.cache.crop(self.stored(length).sum(1))
+            self.cache.evict_past()
         self.length = length
-        self._real = None if self._real is None else self._real[:, :length]
+        self._index_positions((slice(None), slice(length)))
+
+    def _index_positions(self, index: Any) -> None:
+        self._real, self._stored = (None if each is None else each[index] for each in (self._real, self._stored))
 
     def reset(self) -> None:
         self._pending = None
@@ -190,8 +191,7 @@ class PagedLayer(CacheLayerMixin):
         if self.cache is None:
             return
         self.cache.reorder(beam_idx)
-        self._real = None if self._real is None else self._real[beam_idx]
-        self._stored = None if self._stored is None else self._stored[beam_idx]
+        self._index_positions(beam_idx)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         repeats = check_size("repeats", repeats)
@@ -230,8 +230,7 @@ class PagedLayer(CacheLayerMixin):
         self._pending = None
         new_key, new_value = match_dtype(call.query, states[0].new, states[1].new)
         call = call._replace(key=new_key, value=new_value)
-        given = call.given
-        lazy_mask = given if isinstance(given, LazyMask) else None
+        lazy_mask = call.given if isinstance(call.given, LazyMask) else None
         n = new_key.shape[2]
         if call.query.shape[2] != n:
             raise ShapeError(complaint("query", f"{call.query.shape[2]} queries", f"{n}, one for each new token"))
@@ -239,12 +238,11 @@ class PagedLayer(CacheLayerMixin):
             given = f"a mask for new tokens from position {lazy_mask.sizes.queries_from} on"
             hint = "a forward pass that raised an error updated some layers only: reset() or crop() the cache"
             raise MaskError(complaint("attention_mask", given, f"{self.length}, the length of this layer", hint))
-        plain_step = (
-            self._real is None
-            if lazy_mask is None
-            else self._covers(lazy_mask) and self._continues(lazy_mask, call.bias)
-        )
-        if plain_step and not call.return_weights and (lazy_mask is not None or given is None):
+        if lazy_mask is None:
+            plain_step = call.given is None and self._real is None
+        else:
+            plain_step = self._covers(lazy_mask) and self._continues(lazy_mask, call.bias)
+        if plain_step and not call.return_weights:
             # Only causal and the cache's window: `decode` can use its plan.
             out = decode(call.query, new_key, new_value, self.tokens, similarity=call.similarity, bias=call.bias)
             self.length += n
@@ -279,8 +277,7 @@ class LatentLayer(PagedLayer):
     """For models that cache latents and compute keys and values from all of them in every step: returns tensors."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if self.cache is None or (self.length == 0 and self.cache.batch != key_states.shape[0]):
-            self.lazy_initialization(key_states, value_states)
+        self._ensure_cache(key_states, value_states)
         self.tokens.append(key_states, value_states)
         self.length += key_states.shape[2]
         return tuple(tensor.to(key_states.dtype) for tensor in self.tokens.tensors())
@@ -311,19 +308,22 @@ class CallMasks(NamedTuple):
 
 def run_call(layer: PagedLayer, call: LayerCall) -> tuple[Tensor, Tensor | None]:
     """Append and attend, with padding among the new tokens, masks or weights."""
-    cache = layer.tokens
     n = call.key.shape[2]
     total = layer.length + n
-    real = _real_positions(layer, call, total)
-    call_masks = _call_masks(layer, call, total)
+    real, call_masks = _real_positions(layer, call, total), _call_masks(layer, call, total)
     if n > 1 and not call_masks.causal:
         if layer.length:
             raise layer_refused(call.module, "its new tokens attend to later tokens, which requires an empty cache")
-        out = _attend_bidirectional(call, call_masks, real)
-        cache.append(call.key, call.value)
+        mask = join_masks(*call_masks.masks, None if real is None else Padding(keep=real))
+        options = {"similarity": call.similarity, "mask": mask, "bias": call_masks.bias}
+        out = attention(call.query, call.key, call.value, **options)
+        layer.tokens.append(call.key, call.value)
         layer.record_append(total, real, None, real is not None)
     else:
-        stored = None if real is None or call_masks.columns else _tokens_to_store(real, n, call_masks.distances)
+        stored = None
+        if real is not None and not call_masks.columns:
+            new = (real.cumsum(1) > 0 if call_masks.distances else real)[:, total - n :]
+            stored = None if bool(new.all()) else new
         out, stores_padding = _decode_call(layer, call, call_masks, real, stored, total)
         layer.record_append(total, real, stored, stores_padding)
     return out, _compute_weights(layer, call, call_masks, real, total) if call.return_weights else None
@@ -333,7 +333,7 @@ def _real_positions(layer: PagedLayer, call: LayerCall, total: int) -> Tensor | 
     """Which positions are real. For past positions the mask must be the same as before."""
     given, before = call.given, layer._real
     keep = given.keep if isinstance(given, LazyMask) else None
-    if isinstance(given, Tensor) and not isinstance(given, LazyMask) and given.dim() == 2:
+    if keep is None and isinstance(given, Tensor) and given.dim() == 2:
         keep = given.bool()
     if keep is None:
         if before is None:
@@ -361,101 +361,56 @@ def _call_masks(layer: PagedLayer, call: LayerCall, total: int) -> CallMasks:
             return CallMasks([], call.bias, True, cache.window is not None, call.bias is not None)
         mask, added = read_mask_tensor(call.query, call.given, total)
         bias = added if call.bias is None else call.bias if added is None else call.bias + added
-        later_keys = (
-            call.given[..., :total].triu(layer.length + 1)
-            if mask is not None
-            else _unmasked_later_keys(added, layer.length)
-        )
-        return CallMasks([] if mask is None else [mask], bias, not bool(later_keys.any()), True, True)
+        cells = call.given[..., :total] if added is None else added > torch.finfo(added.dtype).min / 2
+        causal = not bool(cells.triu(layer.length + 1).any())
+        return CallMasks([] if mask is None else [mask], bias, causal, True, True)
     rules = call.given.rules
     if cache.window is not None and not any(left < cache.window for left, _ in rules.windows):
-        raise layer_refused(
-            call.module, f"its cache has a window of {cache.window} tokens, and its mask needs earlier ones"
-        )
-    windows = [
-        Window(left, right)
-        for left, right in rules.windows
-        if rules.others or left + 1 != cache.window or right not in (None, 0)
-    ]
+        reason = f"its cache has a window of {cache.window} tokens, and its mask needs earlier ones"
+        raise layer_refused(call.module, reason)
+    own = [(cache.window - 1, None), (cache.window - 1, 0)] if cache.window and not rules.others else []
+    windows = [Window(*window) for window in rules.windows if window not in own]
     columns = bool(rules.others) or call.bias is not None
     return CallMasks([*windows, *rules.others], call.bias, rules.causal, bool(rules.windows), columns)
-
-
-def _unmasked_later_keys(added: Tensor | None, length: int) -> Tensor:
-    """Cells of later keys that an additive mask does not mask."""
-    assert added is not None
-    return (added > torch.finfo(added.dtype).min / 2).triu(length + 1)
-
-
-def _attend_bidirectional(call: LayerCall, call_masks: CallMasks, real: Tensor | None) -> Tensor:
-    """Attention over the first tokens, which may attend to later ones."""
-    masks = list(call_masks.masks)
-    if real is not None:
-        masks.append(Padding(keep=real))
-    return attention(
-        call.query, call.key, call.value, similarity=call.similarity, mask=join_masks(*masks), bias=call_masks.bias
-    )  # fmt: skip
-
-
-def _tokens_to_store(real: Tensor, n: int, distances: bool) -> Tensor | None:
-    """(batch, n): which new tokens are stored; None: all."""
-    keep = (real.cumsum(1) > 0) if distances else real
-    new = keep[:, keep.shape[1] - n :]
-    return None if bool(new.all()) else new
 
 
 def _decode_call(
     layer: PagedLayer, call: LayerCall, call_masks: CallMasks, real: Tensor | None, stored: Tensor | None, total: int
 ) -> tuple[Tensor, bool]:
     """The output, and whether the cache then has padding tokens."""
-    cache = layer.tokens
-    new = torch.ones(cache.batch, total - layer.length, dtype=torch.bool) if stored is None else stored.cpu()
-    stored_all = torch.cat([layer.stored(layer.length), new], 1)
-    some_missing = not bool(stored_all.all())
-    masks: list[Mask] = list(call_masks.masks)
-    bias = call_masks.bias
-    if some_missing and call_masks.columns:
+    stored_all = layer.stored(total)
+    if stored is not None:
+        stored_all[:, layer.length :] = stored
+    masks, bias = call_masks.masks, call_masks.bias
+    if call_masks.columns and not bool(stored_all.all()):
         # Some positions are not stored: select the mask's columns of those that are.
-        cells = _mask_cells(call, call_masks, total)
-        masks[:] = [Dense(_stored_columns(cells, stored_all))]
+        masks = [Dense(_stored_columns(_mask_cells(call, call_masks, total), stored_all))]
         bias = None if bias is None else _stored_columns(bias, stored_all)
-    stores_padding = real is not None and bool((stored_all.to(real.device) & ~real).any())
-    if stores_padding:
-        assert real is not None
-        masks.append(Padding(keep=_stored_columns(real[:, None, None], stored_all)[:, 0, 0]))
-    mask = join_masks(*masks)
+    padding = None
+    if real is not None and bool((stored_all.to(real.device) & ~real).any()):
+        padding = Padding(keep=_stored_columns(real[:, None, None], stored_all)[:, 0, 0])
+    options = {"similarity": call.similarity, "mask": join_masks(*masks, padding), "bias": bias}
     if stored is None:
-        return decode(
-            call.query, call.key, call.value, cache, similarity=call.similarity, mask=mask, bias=bias
-        ), stores_padding
-    counts = stored.sum(1)
-    index = torch.arange(stored.shape[1], device=stored.device)
-    if bool((stored == (index >= stored.shape[1] - counts[:, None])).all()):
-        side, order = "left", None
-    elif bool((stored == (index < counts[:, None])).all()):
-        side, order = "right", None
-    else:
-        # Padding between real tokens: move real tokens to the front, and their outputs back.
-        side, order = "right", torch.argsort(~stored, dim=1, stable=True)
-    query, key, value = (_reorder_tokens(t, order) for t in (call.query, call.key, call.value))
-    out = decode(
-        query, key, value, cache, similarity=call.similarity, mask=mask, bias=bias, lengths=counts, padding=side
-    )  # fmt: skip
-    return out if order is None else _reorder_tokens(out, order.argsort(1)), stores_padding
+        return decode(call.query, call.key, call.value, layer.tokens, **options), padding is not None
+    # Move the tokens that are stored to the front, and their outputs back.
+    order = torch.argsort(~stored, dim=1, stable=True)
+    query, key, value = (_select_tokens(tensor, order) for tensor in (call.query, call.key, call.value))
+    out = decode(query, key, value, layer.tokens, **options, lengths=stored.sum(1))
+    return _select_tokens(out, order.argsort(1)), padding is not None
 
 
-def _reorder_tokens(tensor: Tensor, order: Tensor | None) -> Tensor:
-    if order is None:
-        return tensor
-    return tensor.gather(2, order[:, None, :, None].expand(-1, tensor.shape[1], -1, tensor.shape[3]))
+def _select_tokens(tensor: Tensor, index: Tensor) -> Tensor:
+    """Tokens of (batch, heads, n, width) at index (batch, m)."""
+    return tensor.gather(2, index[:, None, :, None].expand(-1, tensor.shape[1], -1, tensor.shape[3]))
 
 
 def _mask_cells(call: LayerCall, call_masks: CallMasks, total: int) -> Tensor:
-    """The dense mask (batch, 1 or heads, n, total), causal among the new tokens."""
+    """The dense mask (batch, 1 or heads, n, total)."""
     if isinstance(call.given, LazyMask):
         return call.given.cells()
     n = call.key.shape[2]
-    cells = torch.ones(call.key.shape[0], 1, n, total, dtype=torch.bool).tril(total - n)
+    cells = torch.ones(call.key.shape[0], 1, n, total, dtype=torch.bool)
+    cells = cells.tril(total - n) if call_masks.causal else cells
     for mask in call_masks.masks:
         assert isinstance(mask, Dense)
         cells = cells & mask.keep
@@ -463,54 +418,36 @@ def _mask_cells(call: LayerCall, call_masks: CallMasks, total: int) -> Tensor:
 
 
 def _stored_columns(cells: Tensor, stored_all: Tensor) -> Tensor:
-    """The columns of cells (batch or 1, heads, n, total) that each row stores: (batch, heads, n, longest)."""
-    if bool(stored_all.all()):
-        return cells
-    counts = stored_all.sum(1)
-    batch = stored_all.shape[0]
-    moved = cells.new_zeros(batch, cells.shape[1], cells.shape[2], int(counts.max()))
-    whole = cells.expand(batch, -1, -1, -1)
-    for row in range(batch):
-        moved[row, ..., : int(counts[row])] = whole[row][..., stored_all[row].to(cells.device)]
-    return moved
+    """The columns of cells (batch or 1, heads, n, total) that each row stores: (batch, heads, n, longest).
+
+    What follows the last token of a shorter row is never attended to.
+    """
+    order = torch.argsort(~stored_all, dim=1, stable=True)[:, : int(stored_all.sum(1).max())].to(cells.device)
+    return _select_tokens(cells.transpose(2, 3).expand(len(order), -1, -1, -1), order).transpose(2, 3)
 
 
 def _compute_weights(
     layer: PagedLayer, call: LayerCall, call_masks: CallMasks, real: Tensor | None, total: int
 ) -> Tensor:
     """The weights (batch, heads_q, n, total), 0 for positions that are not stored; computed separately."""
-    cache = layer.tokens
-    n = call.key.shape[2]
-    stored_all = layer.stored(total)
-    keys, values = (tensor.to(call.query.dtype) for tensor in cache.tensors())
-    cells = _mask_cells(call, call_masks, total)
+    stored_all, first = layer.stored(total), layer.tokens.start
+    places = stored_all.cumsum(1) - 1  # of each position among the tokens of its row
+    cells = _mask_cells(call, call_masks, total) & (stored_all & (places >= first))[:, None, None]
     if real is not None:
         cells = cells & real[:, None, None]
-    if call_masks.masks and not isinstance(call.given, LazyMask) and call_masks.causal:
-        cells = cells.tril(total - n)
-    weights = call.query.new_zeros(*call.query.shape[:3], total)
-    for row in range(cache.batch):
-        columns = stored_all[row].nonzero()[cache.start :, 0]  # of the tokens that are in `keys`
-        count = len(columns)
-        if not count:
-            continue
-        own = slice(row, row + 1)
-        keep, bias = (
-            None if table is None else table.expand(cache.batch, -1, -1, -1)[own][..., columns]
-            for table in (cells, call_masks.bias)
-        )
-        tensors = call.query[own], keys[own, :, :count], values[own, :, :count]
-        options = {"similarity": call.similarity, "mask": Dense.borrowed(keep), "bias": bias}
-        weights[own, :, :, columns] = attention(*tensors, **options, return_weights=True)[1]
-    return weights
+    # With a token of zeros at the end, in case that nothing is stored.
+    states = (pad(tensor.to(call.query.dtype), (0, 0, 0, 1)) for tensor in layer.tokens.tensors())
+    keys, values = (_select_tokens(tensor, (places - first).clamp(min=0)) for tensor in states)
+    options = {"similarity": call.similarity, "mask": Dense.borrowed(cells), "bias": call_masks.bias}
+    return attention(call.query, keys, values, **options, return_weights=True)[1]
 
 
-def layer_name(module: nn.Module) -> str:
+def layer_name(kind: str, index: int | None) -> str:
     """The class of an attention layer, and its index if it has one."""
-    index = getattr(module, "layer_idx", None)
-    return type(module).__name__ if index is None else f"{type(module).__name__} {index}"
+    return kind if index is None else f"{kind} {index}"
 
 
 def layer_refused(module: nn.Module, reason: str) -> BackendRefused:
     """The error for a layer that qkv cannot run."""
-    return BackendRefused(f"{layer_name(module)}: qkv cannot run this layer: {reason}.", (reason,))
+    name = layer_name(type(module).__name__, getattr(module, "layer_idx", None))
+    return BackendRefused(f"{name}: qkv cannot run this layer: {reason}.", (reason,))

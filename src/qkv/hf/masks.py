@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 from transformers import masking_utils
 from transformers.utils.import_utils import is_tracing
 
@@ -36,8 +37,12 @@ class MaskSizes(NamedTuple):
     keys_from: int
 
     @property
-    def offset(self) -> int:
-        return self.queries_from - self.keys_from
+    def queries_end(self) -> int:
+        return self.queries_from + self.queries
+
+    @property
+    def keys_end(self) -> int:
+        return self.keys_from + self.keys
 
 
 class MaskRules(NamedTuple):
@@ -76,7 +81,8 @@ class LazyMask(Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Operators get the mask as a dense tensor."""
-        return func(*_with_cells(args), **_with_cells(kwargs or {}))
+        args, kwargs = tree_map_only(LazyMask, _dense_mask, (args, kwargs or {}))
+        return func(*args, **kwargs)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"LazyMask({self.mask()!r}, {self.sizes})"
@@ -85,10 +91,11 @@ class LazyMask(Tensor):
         """The mask over queries and keys; computed once, since every layer calls this."""
         if not self._computed:
             sizes, rules = self.sizes, self.rules
-            parts: list[Mask] = [Causal(offset=sizes.offset)] if rules.causal else []
-            parts += [Window(left, right, offset=sizes.offset) for left, right in rules.windows]
+            offset = sizes.queries_from - sizes.keys_from
+            parts: list[Mask] = [Causal(offset=offset)] if rules.causal else []
+            parts += [Window(left, right, offset=offset) for left, right in rules.windows]
             if self.keep is not None:
-                parts.append(Padding(keep=self.keep[:, sizes.keys_from : sizes.keys_from + sizes.keys]))
+                parts.append(Padding(keep=self.keep[:, sizes.keys_from : sizes.keys_end]))
             self._mask, self._computed = join_masks(*parts, *rules.others), True
         return self._mask
 
@@ -152,18 +159,15 @@ def _real_positions(keep: Tensor | None, rules: MaskRules, sizes: MaskSizes) -> 
     """Which positions are real; None if all that a query may attend to are."""
     if keep is None:
         return None
-    if rules.causal and keep.shape[1] < sizes.queries_from + sizes.queries:
-        wanted = f"{sizes.queries_from + sizes.queries}, one for each past token and each new one"
+    if rules.causal and keep.shape[1] < sizes.queries_end:
+        wanted = f"{sizes.queries_end}, one for each past token and each new one"
         raise MaskError(complaint("attention_mask", f"{keep.shape[1]} columns", wanted))
-    stop = sizes.keys_from + sizes.keys
-    missing = stop - keep.shape[1]
-    in_range = keep if missing >= 0 else keep[:, :stop]
-    if sizes.keys_from:
-        in_range = in_range[:, sizes.keys_from :]
+    missing = max(0, sizes.keys_end - keep.shape[1])
+    keep = keep[:, : sizes.keys_end]
     # Keys beyond the mask are unused slots of a static cache, which come after every query.
-    if (missing <= 0 or rules.causal) and bool(in_range.all()):
+    if (not missing or rules.causal) and bool(keep[:, sizes.keys_from :].all()):
         return None
-    return torch.nn.functional.pad(keep, (0, missing)) if missing > 0 else keep[:, :stop]
+    return torch.nn.functional.pad(keep, (0, missing)) if missing else keep
 
 
 def _read_mask_function(function: Callable[..., Any], sizes: MaskSizes) -> MaskRules | None:
@@ -186,23 +190,16 @@ def _read_mask_function(function: Callable[..., Any], sizes: MaskSizes) -> MaskR
     if name == "sliding_window_bidirectional_overlay":
         return MaskRules(windows=((variables["sliding_window"], variables["sliding_window"]),))
     if name == "chunked_overlay":
-        return MaskRules(others=(_chunk_segments(variables["chunk_size"], variables["left_padding"], sizes),))
-    if name == "packed_sequence_mask_function":
-        return MaskRules(others=(_document_segments(variables["packed_sequence_mask"], sizes),))
-    return None
-
-
-def _chunk_segments(size: int, first: Tensor, sizes: MaskSizes) -> Segments:
-    """Chunks of `size` positions, counted from each row's first real token."""
-    device = first.device
-    queries = torch.arange(sizes.queries, device=device) + sizes.queries_from
-    keys = torch.arange(sizes.keys, device=device) + sizes.keys_from
-    return Segments((queries - first[:, None]) // size, (keys - first[:, None]) // size)
-
-
-def _document_segments(ids: Tensor, sizes: MaskSizes) -> Segments:
-    queries = ids[:, sizes.queries_from : sizes.queries_from + sizes.queries]
-    return Segments(queries, ids[:, sizes.keys_from : sizes.keys_from + sizes.keys])
+        # Chunks are counted from each row's first real token.
+        first = variables["left_padding"][:, None]
+        positions = torch.arange(max(sizes.queries_end, sizes.keys_end), device=first.device)
+        ids = (positions - first) // variables["chunk_size"]
+    elif name == "packed_sequence_mask_function":
+        ids = variables["packed_sequence_mask"]
+    else:
+        return None
+    queries, keys = slice(sizes.queries_from, sizes.queries_end), slice(sizes.keys_from, sizes.keys_end)
+    return MaskRules(others=(Segments(ids[:, queries], ids[:, keys]),))
 
 
 def read_mask_tensor(query: Tensor, given: Any, keys: int) -> tuple[Mask | None, Tensor | None]:
@@ -226,16 +223,8 @@ def read_mask_tensor(query: Tensor, given: Any, keys: int) -> tuple[Mask | None,
     return None, cells.to(query.dtype)
 
 
-def _with_cells(given: Any) -> Any:
-    if isinstance(given, LazyMask):
-        cells = given.cells()
-        if given.dtype is torch.bool:
-            return cells
-        return torch.zeros(cells.shape, dtype=given.dtype, device=cells.device).masked_fill(
-            ~cells, torch.finfo(given.dtype).min
-        )
-    if isinstance(given, list | tuple):
-        return type(given)(_with_cells(part) for part in given)
-    if isinstance(given, dict):
-        return {name: _with_cells(part) for name, part in given.items()}
-    return given
+def _dense_mask(lazy: LazyMask) -> Tensor:
+    cells = lazy.cells()
+    if lazy.dtype is torch.bool:
+        return cells
+    return torch.zeros_like(cells, dtype=lazy.dtype).masked_fill(~cells, torch.finfo(lazy.dtype).min)

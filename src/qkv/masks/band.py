@@ -30,9 +30,19 @@ class Band:
     stops: tuple[int, ...] | None = None
 
     @property
+    def is_uniform(self) -> bool:
+        """Whether all batch rows are alike."""
+        return self.starts is None and self.stops is None
+
+    @property
     def is_trivial(self) -> bool:
         """Whether nothing is masked, for any lengths."""
-        return self.lower is None and self.upper is None and self.starts is None and self.stops is None
+        return self.lower is None and self.upper is None and self.is_uniform
+
+    @property
+    def transposed(self) -> Band:
+        """The same limits on key - query, for queries of keys."""
+        return Band(None if self.upper is None else 1 - self.upper, None if self.lower is None else 1 - self.lower)
 
     def intersect(self, other: Band) -> Band:
         """What both allow.
@@ -53,25 +63,16 @@ class Band:
         >>> Band(lower=-9, upper=5, stops=(5, 5)).simplified(len_q=3, len_k=5).is_trivial
         True
         """
-        lower, upper, starts, stops = self.lower, self.upper, self.starts, self.stops
-        if lower is not None and lower + len_q <= 1:
-            lower = None
-        if upper is not None and upper >= len_k:
-            upper = None
-        if starts is not None and all(start <= 0 for start in starts):
-            starts = None
-        if stops is not None and all(stop >= len_k for stop in stops):
-            stops = None
-        return Band(lower, upper, starts, stops)
+        return Band(
+            None if self.lower is None or self.lower + len_q <= 1 else self.lower,
+            None if self.upper is None or self.upper >= len_k else self.upper,
+            None if self.starts is None or max(self.starts, default=0) <= 0 else self.starts,
+            None if self.stops is None or min(self.stops, default=len_k) >= len_k else self.stops,
+        )
 
     def interval(self, b: int, i: int, len_k: int) -> tuple[int, int]:
         """The keys that query i of batch row b attends to; `lo == hi` when there are none."""
-        lo, hi = self._ends(b, len_k)
-        if self.lower is not None:
-            lo = max(lo, i + self.lower)
-        if self.upper is not None:
-            hi = min(hi, i + self.upper)
-        return _clamped(lo, hi, len_k)
+        return self.bounds_for_rows(b, i, i + 1, len_k)
 
     def bounds_for_rows(self, b: int, i0: int, i1: int, len_k: int) -> tuple[int, int]:
         """The keys that at least one of the queries i0 to i1 - 1 attends to: always one run, and exact.
@@ -79,7 +80,7 @@ class Band:
         >>> Band(lower=0, upper=1).bounds_for_rows(0, 2, 9, len_k=5)
         (2, 5)
         """
-        lo, hi = self._ends(b, len_k)
+        lo, hi = self.ends(b, len_k)
         if i0 >= i1 or (self.lower is not None and self.upper is not None and self.lower >= self.upper):
             return _clamped(lo, lo, len_k)
         # Both ends move with the query by at most one key, so the runs of neighbours touch.
@@ -94,10 +95,9 @@ class Band:
 
         `batch` counts the rows when starts and stops are both None, and is not needed otherwise.
         """
-        rows = self.starts or self.stops
-        if self.starts is None and self.stops is None:
+        if self.is_uniform:
             return batch * self.count(0, (0, len_q), (0, len_k))
-        ends = Counter(self._ends(b, len_k) for b in range(len(rows or ())))
+        ends = Counter(self.ends(b, len_k) for b in range(len(self.starts or self.stops or ())))
         return sum(times * self._series((0, len_q), *end) for end, times in ends.items())
 
     def count(self, b: int, rows: tuple[int, int], keys: tuple[int, int]) -> int:
@@ -106,10 +106,11 @@ class Band:
         >>> Band(upper=1).count(0, rows=(2, 4), keys=(1, 9))
         5
         """
-        start, stop = self._ends(b, keys[1])
+        start, stop = self.ends(b, keys[1])
         return self._series(rows, max(start, keys[0]), stop)
 
-    def _ends(self, b: int, len_k: int) -> tuple[int, int]:
+    def ends(self, b: int, len_k: int) -> tuple[int, int]:
+        """The keys of batch row b that its start and stop allow."""
         start = 0 if self.starts is None else max(0, self.starts[b])
         stop = len_k if self.stops is None else min(len_k, self.stops[b])
         return start, stop
@@ -142,9 +143,9 @@ def _intersect(one: Any, other: Any, choose: Callable[[int, int], int]) -> Any:
     """The narrower of two limits, or of two tuples of limits, row by row; None is no limit."""
     if one is None or other is None:
         return other if one is None else one
-    return (
-        tuple(choose(a, b) for a, b in zip(one, other, strict=True)) if isinstance(one, tuple) else choose(one, other)
-    )
+    if isinstance(one, tuple):
+        return tuple(choose(a, b) for a, b in zip(one, other, strict=True))
+    return choose(one, other)
 
 
 def _clamped(lo: int, hi: int, len_k: int) -> tuple[int, int]:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from qkv.errors import MaskError, MaskTypeError, OptionTypeError, QkvError, complaint
+from qkv.masks.band import Band
 from qkv.masks.grid import BOOLEANS_ONLY, Extent, NumpyGrid, Region, TorchGrid, describe, is_tensor, shape_of, to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from jaxtyping import Bool
     from torch import Tensor
 
-    from qkv.masks.band import Band
     from qkv.masks.grid import Grid, Range
 
-    Size = int | None
-    Sizes = tuple[Size, Size, Size, Size]
-
-
-_UNSAVED = ("__weakref__", "_memo", "_signature")
+Size = int | None
+Sizes = tuple[Size, Size, Size, Size]
 
 
 class Mask:
@@ -44,15 +40,20 @@ class Mask:
 
     _memo: dict[str, tuple[Any, Any]]
     _signature: tuple[Any, ...]
+    _equal_by_fields: ClassVar[bool] = False  # otherwise a mask equals itself only
+    _names: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls) -> None:
+        slots = [name for kind in cls.__mro__ for name in getattr(kind, "__slots__", ())]
+        cls._names = tuple(name for name in slots if not name.startswith("_"))
 
     def __init__(self, **fields: Any) -> None:
         """Keep the fields, each in a slot; the signature is the kind with its numbers and the shapes of its tensors."""
         sizes = {name: shape_of(value) if hasattr(value, "shape") else value for name, value in fields.items()}
-        self._set_fields((type(self).__name__, *sizes.values()), **fields)
+        self._set_fields(_signature=(type(self).__name__, *sizes.values()), **fields)
 
-    def _set_fields(self, signature: tuple[Any, ...], **values: Any) -> None:
+    def _set_fields(self, **values: Any) -> None:
         object.__setattr__(self, "_memo", {})
-        object.__setattr__(self, "_signature", signature)
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -78,6 +79,8 @@ class Mask:
 
         Reads tensors, so it must not run in a traced program; a second call for the same extent is free.
         """
+        for mask in self._inner():
+            mask.check_contents(extent)
 
     def tile(
         self, extent: Extent, rows: Range, keys: Range, device: Any = None
@@ -95,8 +98,8 @@ class Mask:
         if not all(0 <= p < n for p, n in zip(position, extent.shape, strict=True)):
             wanted = f"each below {extent.shape} and none negative"
             raise MaskError(complaint("(batch, head, query, key)", position, wanted))
-        here = ((at, at + 1) for at in (query, key, batch, head))
-        return bool(self._resolve(extent, ()).cells(NumpyGrid(extent, *here)).all())
+        here = Region(*((at, at + 1) for at in position))
+        return bool(self._resolve(extent, ()).cells(NumpyGrid(extent, here.rows, here.keys).over(extent, here)).all())
 
     def band(self, extent: Extent) -> Band | None:
         """The mask as one run of keys for each query, or None when it is not one. May read tensors."""
@@ -126,9 +129,8 @@ class Mask:
         >>> Causal().part(Extent(1, 1, len_q=11, len_k=11), rows=(5, 7), keys=(3, 11))
         Causal(offset=2)
         """
-        return self._resolve(extent, ())._cut(
-            extent, Region(rows, keys, heads or (0, extent.heads), batch or (0, extent.batch))
-        )
+        region = Region(batch or (0, extent.batch), heads or (0, extent.heads), rows, keys)
+        return self._resolve(extent, ())._cut(extent, region)
 
     def keys_kept(self, extent: Extent, device: Any = None) -> Bool[Tensor, "batch len_k"] | None:
         """The keys of each batch row that every query attends to; None when the mask also depends on query or head."""
@@ -140,14 +142,14 @@ class Mask:
 
     def versions(self) -> tuple[int, ...]:
         """For each torch tensor in the mask, a number that changes when torch writes to it."""
-        values = [value for name, value in self._fields().items() if not name.startswith("_")]
         inner = [version for each in self._inner() for version in each.versions()]
         # Tensors of inference mode have no version.
-        return (*(0 if value.is_inference() else value._version for value in values if is_tensor(value)), *inner)
+        own = (value for value in self._fields().values() if is_tensor(value))
+        return (*(0 if value.is_inference() else value._version for value in own), *inner)
 
     def _fields(self) -> dict[str, Any]:
-        names = [name for cls in type(self).__mro__ for name in getattr(cls, "__slots__", ())]
-        return {name: getattr(self, name) for name in names if name not in _UNSAVED}
+        """The arguments of the constructor, as they are stored."""
+        return {name: getattr(self, name) for name in self._names}
 
     def _inner(self) -> tuple[Mask, ...]:
         """The masks that this one is made of."""
@@ -172,7 +174,7 @@ class Mask:
         """
         from qkv.masks.count import count
 
-        return count(self, batch if isinstance(batch, Extent) else self._extent(batch, heads, len_q, len_k))
+        return count(self, batch if isinstance(batch, Extent) else self.extent_of(batch, heads, len_q, len_k))
 
     def draw(self, len_q: Size = None, len_k: Size = None, *, batch: int = 0, head: int = 0, width: int = 80) -> str:
         """A picture of one batch row and head, at most `width` columns wide.
@@ -205,18 +207,22 @@ class Mask:
         return html(self)
 
     def __and__(self, other: object) -> Mask:
-        if not isinstance(other, Mask):
-            return NotImplemented
         from qkv.masks.joined import And
 
-        return And(self, other)
+        return And(self, other) if isinstance(other, Mask) else NotImplemented
 
     def __or__(self, other: object) -> Mask:
-        if not isinstance(other, Mask):
-            return NotImplemented
         from qkv.masks.joined import Or
 
-        return Or(self, other)
+        return Or(self, other) if isinstance(other, Mask) else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not self._equal_by_fields or type(self) is not type(other):
+            return self is other
+        return self._fields() == other._fields()  # pyright: ignore[reportAttributeAccessIssue]
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self._fields().values())) if self._equal_by_fields else id(self)
 
     def __bool__(self) -> bool:
         # Without this, `Causal() and Padding(...)` would silently be the padding alone.
@@ -229,8 +235,8 @@ class Mask:
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable: {name!r} cannot be deleted")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self), self._signature, self._fields())
+    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:  # of copy and pickle; what is memoized stays
+        self._set_fields(**{**state[1], "_memo": {}})
 
     # The rule, which each mask states; the rest is derived from it, and may be overridden where more is known.
 
@@ -248,11 +254,11 @@ class Mask:
 
     def _causal_offsets(self, extent: Extent) -> tuple[int, ...]:
         """The offsets of all `Causal`s in this mask."""
-        return ()
+        return tuple(offset for mask in self._inner() for offset in mask._causal_offsets(extent))
 
     def _needs_offset(self) -> bool:
         """Whether a mask in here has no offset and takes one from a `Causal`."""
-        return False
+        return any(mask._needs_offset() for mask in self._inner())
 
     def _band(self, extent: Extent) -> Band | None:
         return None
@@ -261,10 +267,8 @@ class Mask:
         band = self._band(extent)
         if band is None:
             return 0, extent.len_k
-        every_row = range(extent.batch) if band.starts is not None or band.stops is not None else range(1)
-        runs = [band.bounds_for_rows(b, *rows, extent.len_k) for b in every_row]
-        seen = [run for run in runs if run[0] < run[1]] or [(0, 0)]
-        return min(lo for lo, _ in seen), max(hi for _, hi in seen)
+        every_row = range(1 if band.is_uniform else extent.batch)
+        return hull(band.bounds_for_rows(b, *rows, extent.len_k) for b in every_row)
 
     def _cut(self, extent: Extent, region: Region) -> Mask:
         """The part in a region of the scores; the mask is resolved."""
@@ -279,17 +283,20 @@ class Mask:
 
     def _example_length(self) -> int:
         """How many keys an example needs to show the whole rule; 0 when any number will do."""
-        return 0
+        return max((mask._example_length() for mask in self._inner()), default=0)
 
-    def _extent(self, batch: Any, heads: Any, len_q: Any, len_k: Any) -> Extent:
-        given = {"batch": (batch, 1), "heads": (heads, 1), "len_q": (len_q, None), "len_k": (len_k, None)}
-        sizes: dict[str, Any] = {}
-        for (name, (value, default)), own in zip(given.items(), self._own_sizes(), strict=True):
-            sizes[name] = next((size for size in (value, own, default) if size is not None), None)
-            if sizes[name] is None:
+    def extent_of(self, batch: Any, heads: Any, len_q: Any, len_k: Any, example: int | None = None) -> Extent:
+        """Sizes without a call: those given, the mask's own, 1 row and head; `example` stands for missing lengths."""
+        given = zip((batch, heads, len_q, len_k), self._own_sizes(), (1, 1, None, None), strict=True)
+        batch, heads, len_q, len_k = (next((size for size in sizes if size is not None), None) for sizes in given)
+        if example is not None:
+            len_k = next(size for size in (len_k, len_q, self._example_length() or example) if size is not None)
+            len_q = len_k if len_q is None else len_q
+        for name, length in (("len_q", len_q), ("len_k", len_k)):
+            if length is None:
                 hint = f"{self!r} fits any length, so give {name}="
                 raise OptionTypeError(complaint(name, None, "the number of positions", hint))
-        return Extent.checked(**sizes)
+        return Extent.checked(batch, heads, len_q, len_k)
 
     def _cached(self, name: str, key: Any, make: Callable[[], Any]) -> Any:
         """The value last made under this name if its key is the same; tensors of a mask never change."""
@@ -299,10 +306,10 @@ class Mask:
         return entry[1]
 
 
-def _restored(kind: type[Mask], signature: tuple[Any, ...], state: dict[str, Any]) -> Mask:
-    mask = kind.__new__(kind)
-    mask._set_fields(signature, **state)
-    return mask
+def hull(runs: Iterable[Range]) -> Range:
+    """The shortest run that contains these; (0, 0) if all are empty."""
+    seen = [run for run in runs if run[0] < run[1]] or [(0, 0)]
+    return min(lo for lo, _ in seen), max(hi for _, hi in seen)
 
 
 class Part(Mask):
@@ -314,16 +321,19 @@ class Part(Mask):
     region: Region
 
     def __init__(self, mask: Mask, extent: Extent, region: Region) -> None:
-        self._set_fields(("Part", mask.signature(), extent, region), mask=mask, extent=extent, region=region)
+        signature = ("Part", mask.signature(), extent, region)
+        self._set_fields(_signature=signature, mask=mask, extent=extent, region=region)
 
     def __repr__(self) -> str:
         return f"Part({self.mask!r}, {self.extent}, {self.region})"
 
     def cells(self, grid: Grid) -> Any:
-        return self.mask.cells(grid.moved(self.extent, self.region))
+        first = (start for start, _ in self.region)
+        whole = Region(*((start + at, stop + at) for (start, stop), at in zip(grid.region, first, strict=True)))
+        return self.mask.cells(grid.over(self.extent, whole))
 
-    def _inner(self) -> tuple[Mask, ...]:
-        return (self.mask,)
+    def versions(self) -> tuple[int, ...]:
+        return self.mask.versions()
 
 
 def as_mask(thing: object) -> Mask | None:

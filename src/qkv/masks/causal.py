@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qkv.errors import MaskError, OptionError, complaint
 from qkv.masks.band import Band
 from qkv.masks.base import Mask
-from qkv.masks.grid import as_integer
-
-if TYPE_CHECKING:
-    from qkv.masks.grid import Extent, Grid, Region
+from qkv.masks.grid import Extent, Grid, Region, as_integer
 
 # Positions in a tile are int64; larger limits would overflow and mean the same.
 _MAX_LIMIT = 1 << 62
 
 
 class _Diagonal(Mask):
-    """A band around `key == query + offset`."""
+    """The keys from `query + offset - left` to `query + offset + right`."""
 
     __slots__ = ("offset",)
+    _equal_by_fields = True
+    left: int | None
+    right: int | None
     offset: int | None
 
-    def _limits(self) -> tuple[int | None, int | None]:
-        """(lower, upper) of the band, once the offset is known."""
-        raise NotImplementedError
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value}" for name, value in self._fields().items() if value is not None)
+        return f"{type(self).__name__}({given})"
 
     def _at_offset(self, offset: int) -> Mask:
         """The same mask with this offset."""
-        raise NotImplementedError
+        return Causal(offset) if isinstance(self, Causal) else Window(self.left, self.right, offset)
+
+    def _limits(self) -> tuple[int | None, int | None]:
+        """(lower, upper) of the band, once the offset is known."""
+        assert self.offset is not None, "the mask was not resolved"
+        lower = None if self.left is None else self.offset - self.left
+        return lower, None if self.right is None else self.offset + self.right + 1
 
     def cells(self, grid: Grid) -> Any:
         lower, upper = self._limits()
@@ -39,7 +45,8 @@ class _Diagonal(Mask):
         return within if upper is None else within & (ahead < _clamp(upper))
 
     def _cut(self, extent: Extent, region: Region) -> Mask:
-        return self._at_offset(_resolved(self.offset) + region.shift)
+        assert self.offset is not None, "the mask was not resolved"
+        return self._at_offset(self.offset + region.shift)
 
     def _ambiguous(self, extent: Extent) -> MaskError:
         given = f"len_q={extent.len_q} and len_k={extent.len_k}"
@@ -54,11 +61,6 @@ class _Diagonal(Mask):
 
     def _band(self, extent: Extent) -> Band | None:
         return Band(*self._limits())
-
-
-def _offset(given: int | None) -> int | None:
-    """The offset, limited so that kernels can add it to a position in 64 bits: beyond, all keys or none are allowed."""
-    return None if given is None else _clamp(as_integer("offset", given))
 
 
 class Causal(_Diagonal):
@@ -81,21 +83,13 @@ Causal(offset=2) aligns the last query with the last key (bottom-right).
     """
 
     __slots__ = ()
+    left, right = None, 0
 
     def __init__(self, offset: int | None = None) -> None:
         offset = _offset(offset)
-        self._set_fields(("Causal", offset), offset=offset)
+        self._set_fields(_signature=("Causal", offset), offset=offset)
 
-    def __repr__(self) -> str:
-        return "Causal()" if self.offset is None else f"Causal(offset={self.offset})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Causal) and self.offset == other.offset
-
-    def __hash__(self) -> int:
-        return hash((Causal, self.offset))
-
-    def _resolve(self, extent: Extent, offsets: tuple[int, ...]) -> Mask:
+    def _resolve(self, extent: Extent, offsets: tuple[int, ...]) -> Causal:
         if self.offset is not None:
             return self
         if extent.len_q != extent.len_k:
@@ -103,13 +97,7 @@ Causal(offset=2) aligns the last query with the last key (bottom-right).
         return _ALIGNED
 
     def _causal_offsets(self, extent: Extent) -> tuple[int, ...]:
-        return (_resolved(getattr(self._resolve(extent, ()), "offset", None)),)
-
-    def _at_offset(self, offset: int) -> Mask:
-        return Causal(offset)
-
-    def _limits(self) -> tuple[int | None, int | None]:
-        return None, _resolved(self.offset) + 1
+        return (self._resolve(extent, ()).offset or 0,)
 
 
 class Window(_Diagonal):
@@ -130,23 +118,10 @@ Hint: 0 keeps the query's own position only, None is no limit.
     """
 
     __slots__ = ("left", "right")
-    left: int | None
-    right: int | None
 
     def __init__(self, left: int | None = None, right: int | None = None, offset: int | None = None) -> None:
-        left, right = _side("left", left), _side("right", right)
-        offset = _offset(offset)
-        self._set_fields(("Window", left, right, offset), left=left, right=right, offset=offset)
-
-    def __repr__(self) -> str:
-        given = {"left": self.left, "right": self.right, "offset": self.offset}
-        return f"Window({', '.join(f'{name}={side}' for name, side in given.items() if side is not None)})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Window) and self._signature == other._signature
-
-    def __hash__(self) -> int:
-        return hash(self._signature)
+        left, right, offset = _side("left", left), _side("right", right), _offset(offset)
+        self._set_fields(_signature=("Window", left, right, offset), left=left, right=right, offset=offset)
 
     def _needs_offset(self) -> bool:
         return self.offset is None
@@ -157,34 +132,21 @@ Hint: 0 keeps the query's own position only, None is no limit.
         if not offsets and extent.len_q != extent.len_k:
             raise self._ambiguous(extent)
         if any(offset != offsets[0] for offset in offsets):
-            given = f"Causal offsets {sorted(set(offsets))} with {self!r}"
-            raise MaskError(
-                complaint("Window mask", given, "one offset for the window", "write Window(..., offset=...)")
-            )
+            given, hint = f"Causal offsets {sorted(set(offsets))} with {self!r}", "write Window(..., offset=...)"
+            raise MaskError(complaint("Window mask", given, "one offset for the window", hint))
         return self._at_offset(offsets[0] if offsets else 0)
 
-    def _at_offset(self, offset: int) -> Mask:
-        return Window(self.left, self.right, offset)
 
-    def _limits(self) -> tuple[int | None, int | None]:
-        offset = _resolved(self.offset)
-        lower = None if self.left is None else offset - self.left
-        return lower, None if self.right is None else offset + self.right + 1
+def _offset(given: int | None) -> int | None:
+    """The offset, limited so that kernels can add it to a position in 64 bits: beyond, all keys or none are allowed."""
+    return None if given is None else _clamp(as_integer("offset", given))
 
 
 def _side(argument: str, given: int | None) -> int | None:
-    if given is None:
-        return None
-    side = as_integer(argument, given)
-    if side < 0:
+    if given is not None and as_integer(argument, given) < 0:
         hint = "0 keeps the query's own position only, None is no limit"
         raise OptionError(complaint(argument, given, "a number of keys, 0 or more", hint))
-    return side
-
-
-def _resolved(offset: int | None) -> int:
-    assert offset is not None, "the mask was not resolved"
-    return offset
+    return None if given is None else int(given)
 
 
 def _clamp(limit: int) -> int:

@@ -7,22 +7,18 @@ query. All other masks are counted cell by cell.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import combinations, product
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from qkv.errors import MaskError, complaint
 from qkv.masks.band import Band
+from qkv.masks.base import Mask
 from qkv.masks.dense import Dense
-from qkv.masks.grid import Extent, NumpyGrid
+from qkv.masks.grid import Extent, NumpyGrid, Range, Region
 from qkv.masks.joined import And, Or
 from qkv.masks.segments import Segments
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from qkv.masks.base import Mask
-    from qkv.masks.grid import Range
 
 MAX_ALTERNATIVES = 6  # 63 conjunctions
 BLOCK_CELLS = 2**22  # cells that are computed together
@@ -54,19 +50,12 @@ def alternatives(mask: Mask) -> list[tuple[Mask, ...]] | None:
     """The mask as an "or" of "and"s, or None when that takes more than `MAX_ALTERNATIVES`."""
     if not isinstance(mask, And | Or):
         return [(mask,)]
-    options = []
-    for part in mask.masks:
-        option = alternatives(part)
-        if option is None:
-            return None
-        options.append(option)
-        if isinstance(mask, And) and prod(map(len, options)) > MAX_ALTERNATIVES:
-            return None
+    options = [alternatives(part) or [()] * (MAX_ALTERNATIVES + 1) for part in mask.masks]
+    if (sum if isinstance(mask, Or) else prod)(map(len, options)) > MAX_ALTERNATIVES:
+        return None
     if isinstance(mask, Or):
-        found = [parts for option in options for parts in option]
-    else:
-        found = [tuple(part for parts in chosen for part in parts) for chosen in product(*options)]
-    return found if len(found) <= MAX_ALTERNATIVES else None
+        return [parts for option in options for parts in option]
+    return [tuple(part for parts in chosen for part in parts) for chosen in product(*options)]
 
 
 class Conjunction(NamedTuple):
@@ -93,8 +82,9 @@ class Conjunction(NamedTuple):
             labels = np.unique(labels * (int(ids.max(initial=0)) + 1) + ids, return_inverse=True)[1]
         kept = np.ones(extent.len_k, bool)
         for mask in self.holes:
-            kept &= mask.cells(NumpyGrid(extent, (0, 1), (0, extent.len_k), (b, b + 1), (0, 1)))[0, 0, 0]
-        start, stop = Band(starts=self.band.starts, stops=self.band.stops).interval(b, 0, extent.len_k)
+            row = Region((b, b + 1), (0, 1), (0, 1), (0, extent.len_k))
+            kept &= mask.cells(NumpyGrid(extent, row.rows, row.keys).over(extent, row))[0, 0, 0]
+        start, stop = self.band.ends(b, extent.len_k)
         kept[:start] = kept[stop:] = False
         lower = -extent.len_q if self.band.lower is None else self.band.lower
         upper = extent.len_k if self.band.upper is None else self.band.upper
@@ -208,16 +198,12 @@ def reach(mask: Mask, extent: Extent, groups: int) -> Reach:
 
 def _reach_of_band(band: Band, extent: Extent, groups: int) -> Reach:
     queries = keys = 0
-    rows = range(extent.batch) if band.starts is not None or band.stops is not None else (0,)
-    times = extent.batch if len(rows) == 1 else 1
-    for b in rows:
+    times = extent.batch if band.is_uniform else 1
+    for b in range(1 if band.is_uniform else extent.batch):
         low, high = band.bounds_for_rows(b, 0, extent.len_q, extent.len_k)
-        start, stop = Band(starts=band.starts, stops=band.stops).interval(b, 0, extent.len_k)
-        # Query i attends to some key when start < i + upper and i + lower < stop.
-        first = 0 if band.upper is None else max(0, start - band.upper + 1)
-        behind = extent.len_q if band.lower is None else min(extent.len_q, stop - band.lower)
+        first, behind = band.transposed.bounds_for_rows(0, *band.ends(b, extent.len_k), extent.len_q)
         keys += times * (high - low)
-        queries += times * (max(0, behind - first) if low < high else 0)
+        queries += times * (behind - first)
     return Reach(extent.heads * queries, groups * keys)
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qkv.errors import MaskError, complaint
-from qkv.masks.base import Mask
-from qkv.masks.grid import as_booleans, brief_repr, shape_of
+from qkv.masks.base import Mask, Sizes
+from qkv.masks.grid import Extent, Grid, as_booleans, brief_repr, shape_of
 
-if TYPE_CHECKING:
-    from qkv.masks.base import Sizes
-    from qkv.masks.grid import Extent, Grid
-
-_KEEP = "keep (of a Dense mask)"
+_KEEP, _SHAPE = "keep (of a Dense mask)", "(..., len_q, len_k)"
 
 
 class Dense(Mask):
@@ -41,18 +37,14 @@ x != 0 makes booleans of 0 and 1.
     keep: Any
 
     def __init__(self, keep: Any) -> None:
-        self._set_keep(keep, copy=True)
+        super().__init__(keep=as_booleans(_KEEP, keep, _SHAPE))
 
     @classmethod
     def borrowed(cls, keep: Any) -> Dense:
         """The mask of a tensor that is not copied: for one call, in which nothing writes to it."""
         mask = cls.__new__(cls)
-        mask._set_keep(keep, copy=False)
+        Mask.__init__(mask, keep=as_booleans(_KEEP, keep, _SHAPE, copy=False))
         return mask
-
-    def _set_keep(self, keep: Any, copy: bool) -> None:
-        keep = as_booleans(_KEEP, keep, "(..., len_q, len_k)", copy)
-        self._set_fields(("Dense", shape_of(keep)), keep=keep)
 
     def __repr__(self) -> str:
         return f"Dense({brief_repr(self.keep)})"

@@ -5,15 +5,14 @@ from __future__ import annotations
 from html import escape
 from itertools import product
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from qkv.errors import OptionError, QkvError, complaint
+from qkv.masks.base import Mask
 from qkv.masks.count import BLOCK_CELLS, check_cell_count, signed_conjunctions
-from qkv.masks.grid import Extent, NumpyGrid, as_size
-
-if TYPE_CHECKING:
-    from qkv.masks.base import Mask
-    from qkv.masks.grid import Range
+from qkv.masks.grid import Extent, NumpyGrid, Range, as_size
 
 ATTENDS, MASKED, PARTLY = "■", "·", "▒"
 MAX_SIGNS = 32  # in a row and in a column
@@ -22,28 +21,16 @@ MAX_CELLS = 2**28
 
 
 class Picture(NamedTuple):
-    """True cells by block: `counts[r][c]` of the rectangle that `rows[r]` and `keys[c]` span."""
+    """Signs by block: `signs[r][c]` of the rectangle that `rows[r]` and `keys[c]` span.
 
-    extent: Extent
+    block: The size of a block, empty where each sign is one cell. population: How many cells attend.
+    """
+
     rows: list[Range]
     keys: list[Range]
-    counts: list[list[int]]
-    note: str
-
-    def sign(self, r: int, c: int) -> str:
-        cells, (i0, i1), (j0, j1) = self.counts[r][c], self.rows[r], self.keys[c]
-        return MASKED if cells == 0 else ATTENDS if cells == (i1 - i0) * (j1 - j0) else PARTLY
-
-    @property
-    def block(self) -> str:
-        """The size of a block, empty where each sign is one cell."""
-        tall, wide = (max((stop - start for start, stop in edges), default=1) for edges in (self.rows, self.keys))
-        return f"{tall} × {wide}" if max(tall, wide) > 1 else ""
-
-    @property
-    def population(self) -> str:
-        total = sum(map(sum, self.counts))
-        return f"{total} of {self.extent.len_q * self.extent.len_k} cells attend{self.note}."
+    signs: list[list[str]]
+    block: str
+    population: str
 
 
 def text(mask: Mask, len_q: Any, len_k: Any, batch: int, head: int, width: int) -> str:
@@ -55,9 +42,8 @@ def text(mask: Mask, len_q: Any, len_k: Any, batch: int, head: int, width: int) 
     margin = len("query ") + digits + 1
     picture = _picture(mask, extent, batch, head, note, min(MAX_SIGNS, (width - margin) // 2))
     lines = [*wrap(repr(mask), width), " " * margin + "key", " " * margin + _ticks(picture, width - margin)]
-    for r, (i0, _) in enumerate(picture.rows):
-        signs = " ".join(picture.sign(r, c) for c in range(len(picture.keys)))
-        lines.append(f"{'query' if r == 0 else '':5} {i0:>{digits}} {signs}")
+    for (i0, _), signs in zip(picture.rows, picture.signs, strict=True):
+        lines.append(f"{'' if i0 else 'query':5} {i0:>{digits}} {' '.join(signs)}")
     legend = f"{ATTENDS} True: the query attends to the key   {MASKED} False: it does not"
     if picture.block:
         legend += f"   {PARTLY} some do. Each sign stands for {picture.block} cells (queries × keys)."
@@ -75,7 +61,7 @@ def html(mask: Mask) -> str:
     step, cells = 12, ""
     for sign, opacity in ((MASKED, 0.08), (PARTLY, 0.4), (ATTENDS, 0.85)):
         places = product(range(len(picture.rows)), range(len(picture.keys)))
-        path = "".join(f"M{c * step} {r * step}h11v11h-11z" for r, c in places if picture.sign(r, c) == sign)
+        path = "".join(f"M{c * step} {r * step}h11v11h-11z" for r, c in places if picture.signs[r][c] == sign)
         cells += f'<path fill-opacity="{opacity}" d="{path}"/>' if path else ""
     name, about = escape(repr(mask)), escape(picture.population)
     legend = "Rows are queries, columns are keys; dark cells attend (True), light cells do not (False)"
@@ -90,32 +76,19 @@ def html(mask: Mask) -> str:
     )
 
 
-def extent_of(mask: Mask, len_q: Any = None, len_k: Any = None, batch: int = 1, heads: int = 1) -> Extent:
-    """Sizes for a mask without a call: those given, the mask's own, or an example."""
-    own_batch, own_heads, own_q, own_k = mask._own_sizes()
-    len_q, len_k = own_q if len_q is None else len_q, own_k if len_k is None else len_k
-    if len_k is None:
-        len_k = len_q if len_q is not None else mask._example_length() or EXAMPLE_LENGTH
-    len_q = len_k if len_q is None else len_q
-    return Extent.checked(
-        batch if own_batch is None else own_batch, heads if own_heads is None else own_heads, len_q, len_k
-    )
-
-
 def _sizes(mask: Mask, len_q: Any, len_k: Any, batch: Any, head: Any) -> tuple[Extent, str]:
     """The sizes of a picture, and a note on which of them are the mask's."""
-    own_batch, own_heads, *own_lengths = mask._own_sizes()
-    extent, where = extent_of(mask, len_q, len_k, as_size("batch", batch) + 1, as_size("head", head) + 1), []
-    for name, index, length, own in (
-        ("batch", batch, extent.batch, own_batch),
-        ("head", head, extent.heads, own_heads),
-    ):
+    own, where = mask._own_sizes(), []
+    places = {"batch": as_size("batch", batch), "head": as_size("head", head)}
+    sizes = [index + 1 if size is None else size for index, size in zip(places.values(), own, strict=False)]
+    extent = mask.extent_of(sizes[0], sizes[1], len_q, len_k, EXAMPLE_LENGTH)
+    for (name, index), length, size in zip(places.items(), sizes, own, strict=False):
         if index >= length:
             raise OptionError(complaint(name, index, f"below {length}, the mask's own size"))
-        if own is not None and length > 1:
+        if size is not None and length > 1:
             where.append(f"{'batch row' if name == 'batch' else name} {index} of {length}")
     note = f" in {', '.join(where)}" if where else ""
-    if (len_q, len_k, *own_lengths) == (None,) * 4:
+    if (len_q, len_k, *own[2:]) == (None,) * 4:
         note += f"; an example of {extent.len_q} × {extent.len_k}, as the mask fits any size"
     return extent, note
 
@@ -135,12 +108,18 @@ def _picture(mask: Mask, extent: Extent, batch: int, head: int, note: str, signs
         counts = [[sum(sign * part.band.count(batch, r, k) for sign, part in signed) for k in keys] for r in rows]
     else:
         counts = _count_blocks(mask, extent, batch, head, rows, keys)
-    return Picture(extent, rows, keys, counts, note)
+    sizes = [[(i1 - i0) * (j1 - j0) for j0, j1 in keys] for i0, i1 in rows]
+    found = [list(map(_sign, *row)) for row in zip(counts, sizes, strict=True)]
+    high, broad = (max((stop - start for start, stop in edges), default=1) for edges in (rows, keys))
+    population = f"{sum(map(sum, counts))} of {extent.len_q * extent.len_k} cells attend{note}."
+    return Picture(rows, keys, found, f"{high} × {broad}" if max(high, broad) > 1 else "", population)
+
+
+def _sign(cells: int, most: int) -> str:
+    return MASKED if cells == 0 else ATTENDS if cells == most else PARTLY
 
 
 def _count_blocks(mask: Mask, extent: Extent, batch: int, head: int, rows: Any, keys: Any) -> list[list[int]]:
-    import numpy as np
-
     check_cell_count(mask, extent.cells, MAX_CELLS, "draw")
     if not rows or not keys:
         return [[] for _ in rows]

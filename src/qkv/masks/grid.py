@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from copy import copy
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from qkv.errors import MaskError, MaskTypeError, OptionError, OptionTypeError, complaint
 
@@ -61,16 +61,12 @@ class Extent(NamedTuple):
 
 
 class Region(NamedTuple):
-    """A part of the scores: half-open ranges of queries, keys, heads and batch rows."""
+    """A part of the scores: half-open ranges of batch rows, heads, queries and keys."""
 
+    batch: Range
+    heads: Range
     rows: Range
     keys: Range
-    heads: Range
-    batch: Range
-
-    @property
-    def ranges(self) -> tuple[Range, Range, Range, Range]:
-        return self.batch, self.heads, self.rows, self.keys
 
     @property
     def shift(self) -> int:
@@ -98,55 +94,55 @@ def as_integer(argument: str, given: Any) -> int:
 class Grid:
     """The absolute positions in a part of the scores, each shaped to broadcast to (batch, heads, rows, keys).
 
-    Ranges are half-open; batch rows and heads are all of the extent if None.
+    `rows` and `keys` are half-open ranges; batch rows and heads are all of the extent. `over` takes another region.
     """
 
-    def __init__(
-        self, extent: Extent, rows: Range, keys: Range, batch: Range | None = None, heads: Range | None = None
-    ) -> None:
-        self.extent = extent
-        self.batch_rows = (0, extent.batch) if batch is None else batch
-        self.head_rows = (0, extent.heads) if heads is None else heads
-        self.rows = rows
-        self.keys = keys
-
-    def batches(self) -> Any:
-        return self.positions(*self.batch_rows, 0)
-
-    def heads(self) -> Any:
-        return self.positions(*self.head_rows, 1)
-
-    def query(self) -> Any:
-        return self.positions(*self.rows, 2)
-
-    def key(self) -> Any:
-        return self.positions(*self.keys, 3)
+    def __init__(self, extent: Extent, rows: Range, keys: Range, device: Any = None) -> None:
+        self.extent, self.device = extent, device
+        self.region = Region((0, extent.batch), (0, extent.heads), rows, keys)
 
     @property
-    def ranges(self) -> tuple[Range, Range, Range, Range]:
-        return self.batch_rows, self.head_rows, self.rows, self.keys
+    def rows(self) -> Range:
+        return self.region.rows
+
+    @property
+    def keys(self) -> Range:
+        return self.region.keys
+
+    def batches(self) -> Any:
+        return self.positions(0)
+
+    def heads(self) -> Any:
+        return self.positions(1)
+
+    def query(self) -> Any:
+        return self.positions(2)
+
+    def key(self) -> Any:
+        return self.positions(3)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the whole tile."""
-        return tuple(stop - start for start, stop in self.ranges)
+        return tuple(stop - start for start, stop in self.region)
 
     def cut(self, values: Any) -> Any:
         """The part of a mask's array or tensor of four dimensions; a dimension of 1 serves all positions."""
-        full = zip(values.shape, self.ranges, strict=True)
+        full = zip(values.shape, self.region, strict=True)
         return self.to_array(values[tuple(slice(None) if size == 1 else slice(*part) for size, part in full)])
 
-    def moved(self, extent: Extent, region: Region) -> Grid:
-        """The same positions in the whole scores, of which this grid's scores are a region."""
+    def over(self, extent: Extent, region: Region) -> Self:
+        """A grid of the same library over a region of these scores."""
         grid = copy(self)
-        grid.extent = extent
-        grid.batch_rows, grid.head_rows, grid.rows, grid.keys = (
-            (start + first, stop + first) for (start, stop), (first, _) in zip(self.ranges, region.ranges, strict=True)
-        )
+        grid.extent, grid.region = extent, region
         return grid
 
-    def positions(self, start: int, stop: int, axis: int) -> Any:
-        """start to stop - 1 along one of the four axes."""
+    def positions(self, axis: int) -> Any:
+        """The positions along one of the four axes."""
+        return self.arange(*self.region[axis]).reshape((1,) * axis + (-1,) + (1,) * (3 - axis))
+
+    def arange(self, start: int, stop: int) -> Any:
+        """start to stop - 1, of one dimension."""
         raise NotImplementedError
 
     def to_array(self, values: Any) -> Any:
@@ -157,14 +153,10 @@ class Grid:
 class TorchGrid(Grid):
     """Positions as int64 tensors on a device; the contents of tensors are never read."""
 
-    def __init__(self, extent: Extent, rows: Range, keys: Range, device: Any) -> None:
-        super().__init__(extent, rows, keys)
-        self.device = device
-
-    def positions(self, start: int, stop: int, axis: int) -> Any:
+    def arange(self, start: int, stop: int) -> Any:
         import torch
 
-        return torch.arange(start, stop, device=self.device).view(_along(axis))
+        return torch.arange(start, stop, device=self.device)
 
     def to_array(self, values: Any) -> Any:
         import torch
@@ -177,17 +169,13 @@ class TorchGrid(Grid):
 class NumpyGrid(Grid):
     """Positions as int64 arrays of numpy."""
 
-    def positions(self, start: int, stop: int, axis: int) -> Any:
+    def arange(self, start: int, stop: int) -> Any:
         import numpy as np
 
-        return np.arange(start, stop, dtype=np.int64).reshape(_along(axis))
+        return np.arange(start, stop, dtype=np.int64)
 
     def to_array(self, values: Any) -> Any:
         return to_numpy(values)
-
-
-def _along(axis: int) -> tuple[int, ...]:
-    return (1,) * axis + (-1,) + (1,) * (3 - axis)
 
 
 BOOLEANS_ONLY = "masks are bool; use bias= for additive"
@@ -269,7 +257,11 @@ def as_integers(argument: str, values: Any, shape: str, hint: str = "") -> Any:
 
 def _copied(argument: str, values: Any, dtypes: tuple[str, ...], wanted: str, hint: str, copy: bool = True) -> Any:
     if is_tensor(values):
-        _check_layout(argument, values)
+        import torch
+
+        if values.is_nested or values.is_meta or values.layout is not torch.strided:
+            kind = "nested" if values.is_nested else "meta" if values.is_meta else str(values.layout)
+            raise MaskTypeError(complaint(argument, f"a {kind} tensor", "an ordinary (strided) tensor with contents"))
         if (name := _dtype_name(values)) not in dtypes or name in ("uint16", "uint32"):
             hint = hint or "convert with .to(torch.int64)"
             raise MaskTypeError(complaint(argument, describe(values), wanted, hint))
@@ -296,16 +288,6 @@ def _copied_tensor(tensor: Any) -> Any:
         return tensor.clone()
     # What `expand` repeats is copied once.
     return tensor[tuple(slice(0, 1) if step == 0 else slice(None) for step in strides)].clone().expand(tensor.shape)
-
-
-def _check_layout(argument: str, tensor: Any) -> None:
-    import torch
-
-    if tensor.is_nested or tensor.layout is not torch.strided:
-        layout = "nested" if tensor.is_nested else str(tensor.layout)
-        raise MaskTypeError(complaint(argument, f"a {layout} tensor", "an ordinary (strided) tensor"))
-    if tensor.is_meta:
-        raise MaskTypeError(complaint(argument, "a meta tensor", "a tensor with contents"))
 
 
 def _dtype_name(values: Any) -> str:

@@ -11,26 +11,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from operator import and_, is_, or_
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from qkv.errors import MaskTypeError, OptionError, complaint
 from qkv.masks.band import Band
-from qkv.masks.base import Mask, as_mask
+from qkv.masks.base import Mask, Sizes, as_mask, hull
 from qkv.masks.causal import Causal
+from qkv.masks.grid import Extent, Grid, Range, Region
 from qkv.masks.padding import Padding
-
-if TYPE_CHECKING:
-    from qkv.masks.base import Sizes
-    from qkv.masks.grid import Extent, Grid, Range, Region
 
 
 class Joined(Mask):
     """What And and Or share. `masks` is flat: no And directly in an And, no Or directly in an Or."""
 
     __slots__ = ("_offset_needed", "masks")
+    _equal_by_fields = True
     _sign: ClassVar[str]
+    _join: ClassVar[Callable[[Any, Any], Any]]
 
     masks: tuple[Mask, ...]
     _offset_needed: bool
@@ -45,7 +45,8 @@ class Joined(Mask):
             # An And of no masks would allow everything, an Or of none would allow nothing.
             raise OptionError(complaint(type(self).__name__, "no masks", "at least one"))
         signature = (type(self).__name__, *(mask.signature() for mask in flat))
-        self._set_fields(signature, masks=tuple(flat), _offset_needed=any(mask._needs_offset() for mask in flat))
+        needed = any(mask._needs_offset() for mask in flat)
+        self._set_fields(_signature=signature, masks=tuple(flat), _offset_needed=needed)
 
     def __repr__(self) -> str:
         if len(self.masks) == 1:
@@ -53,18 +54,11 @@ class Joined(Mask):
         inner = [f"({m!r})" if isinstance(m, Joined) and len(m.masks) > 1 else repr(m) for m in self.masks]
         return f" {self._sign} ".join(inner)
 
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and isinstance(other, Joined) and self.masks == other.masks
-
-    def __hash__(self) -> int:
-        return hash((type(self), self.masks))
-
     def _inner(self) -> tuple[Mask, ...]:
         return self.masks
 
-    def check_contents(self, extent: Extent) -> None:
-        for mask in self.masks:
-            mask.check_contents(extent)
+    def cells(self, grid: Grid) -> Any:
+        return reduce(type(self)._join, [mask.cells(grid) for mask in self.masks])
 
     def _rebuilt(self, masks: list[Mask]) -> Mask:
         return self if all(map(is_, masks, self.masks)) else type(self)(*masks)
@@ -74,9 +68,6 @@ class Joined(Mask):
 
     def _cut(self, extent: Extent, region: Region) -> Mask:
         return type(self)(*(mask._cut(extent, region) for mask in self.masks))
-
-    def _causal_offsets(self, extent: Extent) -> tuple[int, ...]:
-        return tuple(offset for mask in self.masks for offset in mask._causal_offsets(extent))
 
     def _needs_offset(self) -> bool:
         return self._offset_needed
@@ -89,9 +80,6 @@ class Joined(Mask):
         columns = zip(*(mask._own_sizes() for mask in self.masks), strict=True)
         batch, heads, len_q, len_k = (next((s for s in c if s is not None), None) for c in columns)
         return batch, heads, len_q, len_k
-
-    def _example_length(self) -> int:
-        return max(mask._example_length() for mask in self.masks)
 
 
 class And(Joined):
@@ -106,7 +94,7 @@ class And(Joined):
     """
 
     __slots__ = ()
-    _sign = "&"
+    _sign, _join = "&", and_
 
     def parts(self) -> tuple[Mask, ...]:
         """The masks that are joined, flat."""
@@ -120,9 +108,6 @@ class And(Joined):
             others = (offset for other in self.masks if other is not mask for offset in other._causal_offsets(extent))
             resolved.append(mask._resolve(extent, (*offsets, *others)))
         return self._rebuilt(resolved)
-
-    def cells(self, grid: Grid) -> Any:
-        return reduce(and_, [mask.cells(grid) for mask in self.masks])
 
     def _bounds(self, extent: Extent, rows: Range) -> Range:
         runs = [mask._bounds(extent, rows) for mask in self.masks]
@@ -144,14 +129,10 @@ class Or(Joined):
     """
 
     __slots__ = ()
-    _sign = "|"
-
-    def cells(self, grid: Grid) -> Any:
-        return reduce(or_, [mask.cells(grid) for mask in self.masks])
+    _sign, _join = "|", or_
 
     def _bounds(self, extent: Extent, rows: Range) -> Range:
-        runs = [run for mask in self.masks if (run := mask._bounds(extent, rows))[0] < run[1]] or [(0, 0)]
-        return min(lo for lo, _ in runs), max(hi for _, hi in runs)
+        return hull(mask._bounds(extent, rows) for mask in self.masks)
 
     def _band(self, extent: Extent) -> Band | None:
         return self.masks[0]._band(extent) if len(self.masks) == 1 else None
@@ -181,8 +162,7 @@ def encoder(lengths: Any = None, *, keep: Any = None, drop: Any = None) -> Mask 
     >>> encoder() is None
     True
     """
-    given = lengths is not None or keep is not None or drop is not None
-    return Padding(lengths, keep=keep, drop=drop) if given else None
+    return None if lengths is keep is drop is None else Padding(lengths, keep=keep, drop=drop)
 
 
 def decoder(lengths: Any = None, *, keep: Any = None, drop: Any = None, offset: int | None = None) -> Mask:
@@ -205,8 +185,7 @@ def decoder(lengths: Any = None, *, keep: Any = None, drop: Any = None, offset: 
     right needs `Causal(offset) & Padding(lengths)`.
     """
     padding = encoder(lengths, keep=keep, drop=drop)
-    causal = Causal(offset)
-    return causal if padding is None or lengths is not None else causal & padding
+    return Causal(offset) if padding is None or lengths is not None else Causal(offset) & padding
 
 
 def cross(lengths: Any = None, *, keep: Any = None, drop: Any = None) -> Mask | None:

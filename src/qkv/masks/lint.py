@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from qkv.masks.base import Mask
 from qkv.masks.count import BLOCK_CELLS, count, reach
 from qkv.masks.dense import Dense
-from qkv.masks.draw import extent_of
+from qkv.masks.draw import EXAMPLE_LENGTH
 from qkv.masks.grid import Extent, NumpyGrid
-from qkv.masks.joined import Joined
 from qkv.masks.padding import Padding
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from qkv.masks.base import Mask
 
 MAX_CELLS = 16 * BLOCK_CELLS  # larger masks get only the warnings that need no cell
 
@@ -31,7 +29,8 @@ def lint(mask: Mask, extent: Extent | None = None) -> list[str]:
     if extent is None:
         _, _, len_q, len_k = mask._own_sizes()
         # One key more than the longest length: an example must not make the padding superfluous.
-        extent = extent_of(mask, len_k=len_k or (mask._example_length() + 1 if mask._example_length() else None))
+        longest = mask._example_length()
+        extent = mask.extent_of(None, None, len_q, len_k or (longest + 1 if longest else None), EXAMPLE_LENGTH)
         sized = (len_q is not None and len_k is not None) or mask._depends_on_keys_only(extent)
     mask = mask.resolved(extent)
     mask.check_contents(extent)
@@ -51,10 +50,9 @@ def lint(mask: Mask, extent: Extent | None = None) -> list[str]:
 
 
 def _leaves(mask: Mask, extent: Extent) -> Iterator[str]:
-    if isinstance(mask, Joined):
-        for part in mask.masks:
-            yield from _leaves(part, extent)
-    elif isinstance(mask, Padding) and mask.lengths is None:
+    for part in mask._inner():
+        yield from _leaves(part, extent)
+    if isinstance(mask, Padding) and mask.lengths is None:
         yield from _padding(mask, extent)
     elif isinstance(mask, Dense):
         yield from _dense(mask, extent)
@@ -70,20 +68,16 @@ def _padding(mask: Padding, extent: Extent) -> Iterator[str]:
     if kept[:, 0].any() or 2 * int(tails.sum()) < len(kept) or not tails.any():
         return
     if mask.keep is not None:
-        yield (
-            "In Padding(keep=...) no batch row keeps its first key while most keep their last: this looks "
-            "like key_padding_mask (True = ignore), so use drop= instead, unless padding is on the left."
-        )
+        found, looks, other = "no batch row keeps", "key_padding_mask (True = ignore)", "drop"
     else:
-        yield (
-            "In Padding(drop=...) every batch row drops its first key while most keep their last: this looks "
-            "like an attention mask (True = attend), so use keep= instead, unless padding is on the left."
-        )
+        found, looks, other = "every batch row drops", "an attention mask (True = attend)", "keep"
+    yield (
+        f"In Padding({mask._given[0]}=...) {found} its first key while most keep their last: this looks "
+        f"like {looks}, so use {other}= instead, unless padding is on the left."
+    )
 
 
 def _dense(mask: Dense, extent: Extent) -> Iterator[str]:
-    import numpy as np
-
     shape = mask._four_sizes(extent.dims)
     if min(shape[2:]) < 2 or prod(shape) > MAX_CELLS:
         return

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from qkv.errors import MaskError, OptionError, complaint
 from qkv.masks.band import Band
-from qkv.masks.base import Mask
-from qkv.masks.grid import as_booleans, as_integers, brief_repr, is_tensor, shape_of, to_numpy
-
-if TYPE_CHECKING:
-    from qkv.masks.base import Sizes
-    from qkv.masks.grid import Extent, Grid, Region
+from qkv.masks.base import Mask, Sizes
+from qkv.masks.grid import Extent, Grid, Region, as_booleans, as_integers, brief_repr, is_tensor, shape_of, to_numpy
 
 
 class Padding(Mask):
@@ -39,11 +36,11 @@ class Padding(Mask):
     A length of 0, or a row without a real key, leaves its queries nothing to attend to: their output is 0.
     """
 
-    __slots__ = ("_longest", "drop", "keep", "lengths")
+    __slots__ = ("_given", "drop", "keep", "lengths")
     lengths: Any
     keep: Any
     drop: Any
-    _longest: int  # of lengths that are a tuple; 0 for tensors, which are not read here
+    _given: tuple[str, Any]  # the argument's name and value
 
     def __init__(self, lengths: Any = None, *, keep: Any = None, drop: Any = None) -> None:
         given = {"lengths": lengths, "keep": keep, "drop": drop}
@@ -52,26 +49,25 @@ class Padding(Mask):
             hint = "keep= has True for real keys, drop= has True for padding"
             wanted = "exactly one of lengths=, keep= and drop="
             raise OptionError(complaint("Padding", " and ".join(named) or "none of them", wanted, hint))
-        name, longest = named[0], 0
+        name = named[0]
         if name == "lengths":
             values = _read_lengths(lengths)
-            longest = max(values, default=0) if isinstance(values, tuple) else 0
         else:
             values = as_booleans(_argument(name), given[name], "(batch, len_k)")
             if values.ndim not in (1, 2):
                 hint = "Dense takes booleans of any shape that broadcasts to the scores"
                 raise MaskError(complaint(_argument(name), f"shape {shape_of(values)}", "shape (batch, len_k)", hint))
-        fields = {**dict.fromkeys(given), name: values}
-        self._set_fields(("Padding", name, shape_of(values)), **fields, _longest=longest)
+        signature, fields = ("Padding", name, shape_of(values)), {**dict.fromkeys(given), name: values}
+        self._set_fields(_signature=signature, _given=(name, values), **fields)
 
     def __repr__(self) -> str:
-        name, values = self._given()
+        name, values = self._given
         return f"Padding({name}={brief_repr(values)})"
 
     def cells(self, grid: Grid) -> Any:
-        name, values = self._given()
+        name, values = self._given
         if name == "lengths":
-            return grid.key() < grid.to_array(values).reshape(-1, 1, 1, 1)[slice(*grid.batch_rows)]
+            return grid.key() < grid.to_array(values).reshape(-1, 1, 1, 1)[slice(*grid.region.batch)]
         kept = grid.cut(_rows(values)[:, None, None])
         return kept if name == "keep" else ~kept
 
@@ -79,30 +75,22 @@ class Padding(Mask):
         if self.lengths is not None:
             self._stops(extent.len_k)
 
-    def _given(self) -> tuple[str, Any]:
-        if self.lengths is not None:
-            return "lengths", self.lengths
-        return ("keep", self.keep) if self.keep is not None else ("drop", self.drop)
-
     def _stops(self, len_k: int) -> tuple[int, ...]:
         """The lengths as Python integers, checked against len_k."""
-
-        def read() -> tuple[int, ...]:
-            numbers = self.lengths if isinstance(self.lengths, tuple) else tuple(self.lengths.tolist())
-            _check_range(numbers, len_k)
-            return numbers
-
-        return self._cached("lengths", len_k, read)
+        lengths = self.lengths
+        return self._cached(
+            "lengths", len_k, lambda: _in_range(lengths if type(lengths) is tuple else lengths.tolist(), len_k)
+        )
 
     def _resolve(self, extent: Extent, offsets: tuple[int, ...]) -> Mask:
-        name, values = self._given()
+        name, values = self._given
         shape = shape_of(values)
         if name == "lengths":
             if shape[0] != extent.batch:
                 wanted = f"one for each of {extent.batch} batch rows"
                 raise MaskError(complaint(_argument(name), f"{shape[0]} of them", wanted))
-            if self._longest > extent.len_k:
-                _check_range(values, extent.len_k)
+            if type(values) is tuple and max(values, default=0) > extent.len_k:
+                _in_range(values, extent.len_k)
         elif shape != (extent.batch, extent.len_k) and (extent.batch, *shape) != (1, extent.len_k):
             wanted = f"(batch, len_k) = {(extent.batch, extent.len_k)}"
             hint = "padding is per batch row, over keys; Dense broadcasts"
@@ -114,10 +102,10 @@ class Padding(Mask):
     def _band(self, extent: Extent) -> Band | None:
         if self.lengths is not None:
             return Band(stops=self._stops(extent.len_k))
-        return self._cached("band", None, lambda: _band_of_rows(_rows(self._given()[1]), self.drop is not None))
+        return self._cached("band", None, lambda: _band_of_rows(_rows(self._given[1]), self.drop is not None))
 
     def _cut(self, extent: Extent, region: Region) -> Mask:
-        name, values = self._given()
+        name, values = self._given
         j0, j1 = region.keys
         if name != "lengths":
             return Padding(**{name: _rows(values)[slice(*region.batch), j0:j1]})
@@ -130,10 +118,9 @@ class Padding(Mask):
         return True
 
     def _own_sizes(self) -> Sizes:
-        name, values = self._given()
-        if name == "lengths":
-            return len(values), None, None, None
-        return len(_rows(values)), None, None, values.shape[-1]
+        name, values = self._given
+        shape = shape_of(values) if name == "lengths" else shape_of(_rows(values))
+        return shape[0], None, None, None if name == "lengths" else shape[1]
 
     def _example_length(self) -> int:
         return 0 if self.lengths is None else max([int(length) for length in self.lengths], default=0)
@@ -151,26 +138,23 @@ def _read_lengths(given: Any) -> Any:
     """A tuple of integers, or an integer tensor of one dimension."""
     if isinstance(given, list | tuple) and given and all(type(length) is int for length in given):
         # Without numpy, whose arrays torch.compile does not trace (tests/backends/test_run.py).
-        _check_range(tuple(given), None)
-        return tuple(given)
+        return _in_range(given)
     hint = "booleans (batch, len_k) go to keep= or drop="
     values = as_integers(_argument("lengths"), given, "(batch,)", f"lengths count keys; {hint}")
     values = values.reshape(1) if values.ndim == 0 else values
     if values.ndim != 1:
         raise MaskError(complaint(_argument("lengths"), f"shape {shape_of(values)}", "shape (batch,)", hint))
-    if is_tensor(values):
-        return values
-    numbers = tuple(values.tolist())
-    _check_range(numbers, None)
-    return numbers
+    return values if is_tensor(values) else _in_range(values.tolist())
 
 
-def _check_range(lengths: tuple[int, ...], len_k: int | None) -> None:
+def _in_range(lengths: Iterable[int], len_k: int | None = None) -> tuple[int, ...]:
+    lengths = tuple(lengths)
     for row, length in enumerate(lengths):
         if length < 0 or (len_k is not None and length > len_k):
             wanted = "0 or more" if len_k is None else f"between 0 and len_k = {len_k}"
             hint = "a length counts the real keys of its batch row"
             raise MaskError(complaint(_argument(f"lengths[{row}]"), length, wanted, hint))
+    return lengths
 
 
 def _band_of_rows(marks: Any, dropped: bool) -> Band | None:

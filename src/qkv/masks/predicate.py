@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from operator import add
+from typing import Any
 
 from qkv.errors import MaskError, MaskTypeError, OptionTypeError, complaint
 from qkv.masks.base import Mask
-from qkv.masks.grid import BOOLEANS_ONLY, NumpyGrid, TorchGrid, describe, is_tensor, to_numpy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from qkv.masks.grid import Grid
+from qkv.masks.grid import BOOLEANS_ONLY, Grid, NumpyGrid, TorchGrid, describe, is_tensor, to_numpy
 
 _FUNCTION = "function (of a Predicate mask)"
 _WANTED = "a function of (batch, head, query, key) that returns booleans"
@@ -34,21 +31,16 @@ class Predicate(Mask):
     """
 
     __slots__ = ("function",)
+    _equal_by_fields = True
     function: Callable[..., Any]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
             raise OptionTypeError(complaint(_FUNCTION, describe(function), _WANTED))
-        self._set_fields(("Predicate",), function=function)
+        self._set_fields(_signature=("Predicate",), function=function)
 
     def __repr__(self) -> str:
         return f"Predicate({getattr(self.function, '__qualname__', None) or repr(self.function)})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Predicate) and self.function == other.function
-
-    def __hash__(self) -> int:
-        return hash((Predicate, self.function))
 
     def cells(self, grid: Grid) -> Any:
         if isinstance(grid, NumpyGrid):
@@ -72,8 +64,7 @@ class Predicate(Mask):
     def _cells_in_numpy(self, grid: NumpyGrid) -> Any:
         import numpy as np
 
-        torch_grid = TorchGrid(grid.extent, grid.rows, grid.keys, None)
-        torch_grid.batch_rows, torch_grid.head_rows = grid.batch_rows, grid.head_rows
+        torch_grid = TorchGrid(grid.extent, grid.rows, grid.keys).over(grid.extent, grid.region)
         for each in (grid, torch_grid) if "torch" in sys.modules else (grid,):  # it may call torch's functions
             try:
                 result = to_numpy(self._call(each))
@@ -82,24 +73,18 @@ class Predicate(Mask):
             if result.dtype == bool:
                 return _as_four_dimensions(result, grid)
         cells = np.empty(grid.shape, dtype=bool)
-        first = [start for start, _ in grid.ranges]
+        first = [start for start, _ in grid.region]
         for place in np.ndindex(*grid.shape):
-            cells[place] = self._at([start + index for start, index in zip(first, place, strict=True)])
+            try:
+                # numpy's integers, since ~ of their comparisons is a boolean, and Python's ~True is -2.
+                result = self.function(*map(np.int64, map(add, first, place)))
+            except Exception as error:
+                given = f"{type(error).__name__}: {error}"
+                raise MaskError(complaint(_FUNCTION, given, _WANTED)) from error
+            if not isinstance(result, bool) and str(getattr(result, "dtype", "")) not in ("bool", "torch.bool"):
+                raise _not_boolean(result)
+            cells[place] = bool(result)
         return cells
-
-    def _at(self, position: list[int]) -> bool:
-        """The rule at one position, for a function that takes no arrays."""
-        import numpy as np
-
-        try:
-            # numpy's integers, since ~ of their comparisons is a boolean, and Python's ~True is -2.
-            result = self.function(*(np.int64(index) for index in position))
-        except Exception as error:
-            given = f"{type(error).__name__}: {error}"
-            raise MaskError(complaint(_FUNCTION, given, _WANTED)) from error
-        if not isinstance(result, bool) and str(getattr(result, "dtype", "")) not in ("bool", "torch.bool"):
-            raise _not_boolean(result)
-        return bool(result)
 
 
 def _as_four_dimensions(result: Any, grid: Grid) -> Any:

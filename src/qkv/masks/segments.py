@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qkv.errors import MaskError, MaskTypeError, complaint
-from qkv.masks.base import Mask
-from qkv.masks.grid import as_integers, brief_repr, describe, is_tensor, shape_of, to_numpy
-
-if TYPE_CHECKING:
-    from qkv.masks.base import Sizes
-    from qkv.masks.grid import Extent, Grid, Region
+from qkv.masks.base import Mask, Sizes, hull
+from qkv.masks.grid import Extent, Grid, Range, Region, as_integers, brief_repr, describe, is_tensor, shape_of, to_numpy
 
 
 class Segments(Mask):
@@ -39,8 +35,7 @@ class Segments(Mask):
     def __init__(self, query_ids: Any, key_ids: Any = None) -> None:
         queries = _read_ids("query_ids", query_ids, "len_q")
         keys = queries if key_ids is None else _read_ids("key_ids", key_ids, "len_k")
-        signature = ("Segments", shape_of(queries), shape_of(keys))
-        self._set_fields(signature, query_ids=queries, key_ids=keys)
+        super().__init__(query_ids=queries, key_ids=keys)
 
     @classmethod
     def from_cu_seqlens(cls, cu_seqlens_q: Any, cu_seqlens_k: Any = None) -> Segments:
@@ -54,10 +49,8 @@ class Segments(Mask):
         [0, 0, 0, 1, 1]
         """
         queries = boundaries("cu_seqlens_q", cu_seqlens_q)
-        if cu_seqlens_k is None:
-            return cls(_ids_from_boundaries(queries, cu_seqlens_q))
-        keys = boundaries("cu_seqlens_k", cu_seqlens_k)
-        if len(keys) != len(queries):
+        keys = None if cu_seqlens_k is None else boundaries("cu_seqlens_k", cu_seqlens_k)
+        if keys is not None and len(keys) != len(queries):
             wanted = f"{len(queries) - 1}, as in cu_seqlens_q"
             raise MaskError(complaint("cu_seqlens_k", f"{len(keys) - 1} documents", wanted))
         return cls(_ids_from_boundaries(queries, cu_seqlens_q), _ids_from_boundaries(keys, cu_seqlens_k))
@@ -70,8 +63,7 @@ class Segments(Mask):
         shared = "give key_ids= when there are other keys than queries" if self.key_ids is self.query_ids else ""
         named = (("query_ids", self.query_ids, extent.len_q), ("key_ids", self.key_ids, extent.len_k))
         for name, ids, length in named:
-            shape = shape_of(ids)
-            if shape != (length,) and shape != (extent.batch, length):
+            if (shape := shape_of(ids)) not in ((length,), (extent.batch, length)):
                 wanted = f"shape {(extent.batch, length)} or {(length,)}"
                 raise MaskError(complaint(_argument(name), f"shape {shape}", wanted, shared))
         return self
@@ -84,12 +76,11 @@ class Segments(Mask):
         own = [ids if ids.ndim == 1 else ids[slice(*region.batch)] for ids in (self.query_ids, self.key_ids)]
         return Segments(own[0][..., slice(*region.rows)], own[1][..., slice(*region.keys)])
 
-    def _bounds(self, extent: Extent, rows: tuple[int, int]) -> tuple[int, int]:
+    def _bounds(self, extent: Extent, rows: Range) -> Range:
         documents = self.documents_by_row(extent)
         if documents is None:
             return 0, extent.len_k
-        met = [(j0, j1) for row in documents for i0, i1, j0, j1 in row if i0 < rows[1] and rows[0] < i1]
-        return min((first for first, _ in met), default=0), max((last for _, last in met), default=0)
+        return hull((j0, j1) for row in documents for i0, i1, j0, j1 in row if i0 < rows[1] and rows[0] < i1)
 
     def _ids_of_row(self, batch: int) -> tuple[Any, Any]:
         """The ids of one batch row's queries and keys, in numpy."""
@@ -166,8 +157,10 @@ def boundaries(argument: str, given: Any) -> list[int]:
     return numbers
 
 
-def _ids_from_boundaries(boundaries: list[int], given: Any) -> Any:
+def _ids_from_boundaries(boundaries: list[int] | None, given: Any) -> Any:
     """The document of every position: a tensor on the device of `given` when that is a tensor, else a numpy array."""
+    if boundaries is None:
+        return None
     import numpy as np
 
     ids = np.repeat(np.arange(len(boundaries) - 1), np.diff(boundaries))

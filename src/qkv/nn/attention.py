@@ -70,37 +70,33 @@ class Attention(ConfiguredModule):
         if self.heads % self.kv_heads:
             raise OptionError(complaint("kv_heads", kv_heads, f"a number that divides the {heads} heads"))
         if head_width is None and self.width % self.heads:
-            hint = "or set head_width="
-            raise OptionError(complaint("heads", heads, f"a number that divides the width {width}", hint))
+            wanted = f"a number that divides the width {width}"
+            raise OptionError(complaint("heads", heads, wanted, "or set head_width="))
         self.head_width = self.width // self.heads if head_width is None else check_size("head_width", head_width)
         self.context_width = self.width if context_width is None else check_size("context_width", context_width)
-        self._similarity = as_similarity(similarity)
-        self.dropout = check_dropout(dropout, self._similarity)
+        self._similarity = chosen = as_similarity(similarity)
+        self.dropout = check_dropout(dropout, chosen)
         self.query = nn.Linear(self.width, self.heads * self.head_width, bias)
         self.key = nn.Linear(self.context_width, self.kv_heads * self.head_width, bias)
         self.value = nn.Linear(self.context_width, self.kv_heads * self.head_width, bias)
         self.out = nn.Linear(self.heads * self.head_width, self.width, bias)
         self.positions = check_positions(positions, self.width, self.heads, self.head_width)
-        if isinstance(self.positions, BiasPositions) and not self._similarity.has_lse:
+        if isinstance(self.positions, BiasPositions) and not chosen.has_lse:
             kind = type(self.positions).__name__
             hint = "only softmax scores take a bias; use Rotary, Learned or Sinusoidal"
-            raise OptionError(complaint("positions", f"{kind} with {self._similarity!r}", "Softmax", hint))
-        sink = self._similarity.sink if isinstance(self._similarity, Softmax) else None
-        if isinstance(sink, Tensor) and sink.numel() != 1 and tuple(sink.shape) != (self.heads,):
-            raise ShapeError(
-                complaint("sink", f"shape {tuple(sink.shape)}", f"({self.heads},): one logit per query head")
-            )
-        self._register(self._similarity)
-
-    def _register(self, similarity: AnySimilarity) -> None:
-        """Register the similarity's module, parameter or tensor as part of this module."""
-        if isinstance(similarity, FeatureMap) and isinstance(similarity.map, nn.Module):
-            self.map = similarity.map
-        sink = similarity.sink if isinstance(similarity, Softmax) else None
-        if isinstance(sink, nn.Parameter):
-            self.sink = sink
-        elif isinstance(sink, Tensor):
-            self.register_buffer("sink", sink)
+            raise OptionError(complaint("positions", f"{kind} with {chosen!r}", "Softmax", hint))
+        # The similarity's module, parameter or tensor is part of this module.
+        if isinstance(chosen, FeatureMap) and isinstance(chosen.map, nn.Module):
+            self.map = chosen.map
+        sink = chosen.sink if isinstance(chosen, Softmax) else None
+        if isinstance(sink, Tensor):
+            if sink.numel() != 1 and tuple(sink.shape) != (self.heads,):
+                wanted = f"({self.heads},): one logit per query head"
+                raise ShapeError(complaint("sink", f"shape {tuple(sink.shape)}", wanted))
+            if isinstance(sink, nn.Parameter):
+                self.sink = sink
+            else:
+                self.register_buffer("sink", sink)
 
     @property
     def similarity(self) -> AnySimilarity:
@@ -133,9 +129,7 @@ class Attention(ConfiguredModule):
         """Keys and values of a context, each (batch, kv_heads, m, head_width), to pass to `forward` as `context`."""
         check_features("context", context, self.context_width, self.key)
         key, value = self._split(self.key(context), self.kv_heads), self._split(self.value(context), self.kv_heads)
-        if isinstance(self.positions, Rotary):
-            (key,) = self.positions(key)
-        return key, value
+        return *self._rotate(key), value
 
     def forward(
         self,
@@ -167,74 +161,61 @@ class Attention(ConfiguredModule):
         """
         check_features("x", x, self.width, self.query)
         if cache is not None:
-            return self._decode(x, context, mask, lengths, padding, cache, return_weights)
+            if context is not None:
+                hint = "a context needs no cache: call project(context) once and pass the result as context"
+                raise OptionError(complaint("context", "a context with a cache", "None", hint))
+            if return_weights:
+                hint = "run the whole sequence without a cache"
+                raise OptionError(complaint("return_weights", "True with a cache", "False", hint))
+            return self._decode(x, mask, lengths, padding, cache)
         if lengths is not None or padding != "right":
             given = f"lengths={lengths!r}, padding={padding!r} without a cache"
             hint = "use mask=qkv.Padding(lengths)"
             raise OptionError(complaint("lengths, padding", given, "None and 'right'", hint))
         n = x.shape[1]
         position_range = PositionRange(0, n, n) if position_range is None else position_range
-        x = self._add_positions(x, position_range)
-        query = self._split(self.query(x), self.heads)
+        if context is None and self.context_width != self.width:
+            wanted = f"a context of width {self.context_width}"
+            raise ShapeError(complaint("context", "None", wanted, "self attention needs context_width == width"))
         if context is None:
-            if self.context_width != self.width:
-                wanted = f"a context of width {self.context_width}"
-                raise ShapeError(complaint("context", "None", wanted, "self attention needs context_width == width"))
-            query, key, value = self._project_self(query, x, position_range)
+            query, key, value = self._project_self(x, position_range)
         else:
             key, value = context if isinstance(context, tuple) else self.project(context)
-            if isinstance(self.positions, Rotary):
-                (query,) = self.positions(query)
+            query = self._split(self.query(self._add_positions(x, position_range)), self.heads)
+            (query,) = self._rotate(query)
         dropout = self.dropout if self.training else 0.0
         # The bias depends on distances only, so the start of the range does not matter.
         bias = self._bias(query, PositionRange(0, n, n), key.shape[-2])
-        result = attention(
+        result: Any = attention(
             query, key, value, similarity=self.similarity, mask=mask, bias=bias, dropout=dropout,
             return_lse=False, return_weights=return_weights,
         )  # fmt: skip
-        if isinstance(result, tuple):
-            return self._merge_heads(result[0]), result[1]
-        return self._merge_heads(result)
+        return (self._merge_heads(result[0]), result[1]) if return_weights else self._merge_heads(result)
 
-    def _decode(
-        self,
-        x: Tensor,
-        context: Any,
-        mask: Mask | None,
-        lengths: Any,
-        padding: str,
-        cache: KVCache | LinearState,
-        return_weights: bool,
-    ) -> Tensor:
-        if context is not None:
-            hint = "a context needs no cache: call project(context) once and pass the result as context"
-            raise OptionError(complaint("context", "a context with a cache", "None", hint))
-        if return_weights:
-            hint = "run the whole sequence without a cache"
-            raise OptionError(complaint("return_weights", "True with a cache", "False", hint))
+    def _decode(self, x: Tensor, mask: Mask | None, lengths: Any, padding: str, cache: KVCache | LinearState) -> Tensor:
         if isinstance(cache, LinearState) and isinstance(self.positions, BiasPositions):
             kind = type(self.positions).__name__
             reason = "its sums are shared by all queries and take no bias"
             wanted = "Rotary, Learned or Sinusoidal"
             raise BackendRefused(complaint("positions", f"{kind} with a LinearState", wanted, reason), (reason,))
         n = x.shape[1]
-        position_range = (
-            PositionRange(0, n, n) if self.positions is None else positions_after(cache, n, lengths, padding)
-        )
-        x = self._add_positions(x, position_range)
-        query, key, value = self._project_self(self._split(self.query(x), self.heads), x, position_range)
+        placed = self.positions is not None
+        position_range = positions_after(cache, n, lengths, padding) if placed else PositionRange(0, n, n)
+        query, key, value = self._project_self(x, position_range)
         bias = self._bias(query, position_range, position_range.end)
         out = decode(
             query, key, value, cache, similarity=self.similarity, mask=mask, bias=bias, lengths=lengths, padding=padding
         )  # fmt: skip
         return self._merge_heads(out)
 
-    def _project_self(self, query: Tensor, x: Tensor, position_range: PositionRange) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of self attention, rotated if positions are `Rotary`."""
-        key, value = self._split(self.key(x), self.kv_heads), self._split(self.value(x), self.kv_heads)
-        if isinstance(self.positions, Rotary):
-            query, key = self.positions(query, key, position_range=position_range)
-        return query, key, value
+    def _project_self(self, x: Tensor, position_range: PositionRange) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of self attention, with their positions."""
+        x = self._add_positions(x, position_range)
+        query, key = self._split(self.query(x), self.heads), self._split(self.key(x), self.kv_heads)
+        return *self._rotate(query, key, position_range=position_range), self._split(self.value(x), self.kv_heads)
+
+    def _rotate(self, *heads: Tensor, **given: Any) -> Any:
+        return self.positions(*heads, **given) if isinstance(self.positions, Rotary) else heads
 
     def _add_positions(self, x: Tensor, position_range: PositionRange) -> Tensor:
         return self.positions(x, position_range) if isinstance(self.positions, AddedPositions) else x

@@ -131,10 +131,8 @@ class Block(ConfiguredModule):
         # Argmax has no weights to drop.
         weight_dropout = 0.0 if isinstance(options.get("similarity"), Argmax) else dropout
         self.attention = Attention(width, heads, bias=bias, dropout=weight_dropout, **options)
-        self.cross = None
-        if cross:
-            options = {**options, "positions": None, "context_width": context_width}
-            self.cross = Attention(width, heads, bias=bias, dropout=weight_dropout, **options)
+        crossed = {**options, "positions": None, "context_width": context_width}
+        self.cross = Attention(width, heads, bias=bias, dropout=weight_dropout, **crossed) if cross else None
         self.feed_forward = FeedForward(
             width, hidden, kind=feed_forward, activation=activation, bias=bias, dropout=dropout
         )
@@ -174,41 +172,23 @@ class Block(ConfiguredModule):
             hint = f"this block was made with cross={self.cross is not None}"
             raise OptionError(complaint("context", given, wanted, hint))
         if context_mask is not None and self.cross is None:
-            raise OptionError(
-                complaint("context_mask", repr(context_mask), "None", "this block has no cross attention")
-            )
-        weights: list[Tensor] = []
-
-        def self_attention(y: Tensor) -> Tensor:
-            result = self.attention(
-                y, mask=mask, lengths=lengths, padding=padding, cache=cache, return_weights=return_weights,
-                position_range=position_range,
-            )  # fmt: skip
-            return output_of(result)
-
-        def cross_attention(y: Tensor) -> Tensor:
-            assert self.cross is not None
-            return output_of(self.cross(y, context, mask=context_mask, return_weights=return_weights))
-
-        def output_of(result: Any) -> Tensor:
-            if return_weights:
-                weights.append(result[1])
-                return result[0]
-            return result
-
-        parts = [self_attention, self.feed_forward]
+            hint = "this block has no cross attention"
+            raise OptionError(complaint("context_mask", repr(context_mask), "None", hint))
+        own = {"lengths": lengths, "padding": padding, "cache": cache, "position_range": position_range}
+        parts: list[Any] = [partial(self.attention, mask=mask, return_weights=return_weights, **own)]
         if self.cross is not None:
-            parts.insert(1, cross_attention)
-        if self.layout == "residual":
-            for part in parts[:-1]:
-                x = self.dropout(part(x)) + x
-            x = self.feed_forward(x)
-        else:
-            for part, norm in zip(parts, self.norms, strict=True):
-                if self.layout == "pre-norm":
-                    x = x + self.dropout(part(apply_norm(norm, x)))
-                else:
-                    x = apply_norm(norm, x + self.dropout(part(x)))
+            parts.append(partial(self.cross, context=context, mask=context_mask, return_weights=return_weights))
+        parts.append(self.feed_forward)
+        norms = self.norms or [None] * len(parts)
+        weights: list[Tensor] = []
+        for part, norm in zip(parts, norms, strict=True):
+            out = part(apply_norm(norm, x) if self.layout == "pre-norm" else x)
+            if return_weights and part is not self.feed_forward:
+                out, part_weights = out
+                weights.append(part_weights)
+            last_residual = self.layout == "residual" and part is self.feed_forward
+            x = out if last_residual else x + self.dropout(out)
+            x = apply_norm(norm, x) if self.layout == "post-norm" else x
         return (x, tuple(weights)) if return_weights else x
 
 
@@ -216,6 +196,8 @@ def make_norm(name: str, width: int) -> nn.Module:
     return check_choice("norm", name, _NORMS)(width)
 
 
-def apply_norm(norm: nn.Module, x: Float[Tensor, "batch n width"]) -> Float[Tensor, "batch n width"]:
-    """Apply a norm to (batch, n, width); BatchNorm1d takes batch and positions as one axis."""
+def apply_norm(norm: nn.Module | None, x: Float[Tensor, "batch n width"]) -> Float[Tensor, "batch n width"]:
+    """Apply a norm, if any, to (batch, n, width); BatchNorm1d takes batch and positions as one axis."""
+    if norm is None:
+        return x
     return norm(x.flatten(0, 1)).view_as(x) if isinstance(norm, nn.BatchNorm1d) else norm(x)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import features, similarity
-from ..cache.files import MAX_MODEL_HEADER, check_header, check_path, damaged_file, write_safetensors
+from ..cache.files import MAX_MODEL_HEADER, check_path, damaged_file, opened, write_safetensors
 from ..errors import OptionError, OptionTypeError, QkvError, complaint
 from ..features import MAX_FEATURES
 from ..similarity import AnySimilarity
@@ -37,12 +37,16 @@ _OPTION_CLASSES: dict[str, Any] = {
 } | {name: getattr(similarity, name) for name in ("Softmax", "Argmax", "Polynomial", "FeatureMap")}
 _FEATURE_MAPS: dict[str, Any] = {"polynomial": features.polynomial, "positive_random": features.positive_random}
 _FUNCTIONS = {name: getattr(features, name) for name in ("elu1", "relu", "identity", "squared")}
-_RANDOM_OPTIONS = ("width", "count", "seed", "scale", "orthogonal")
+_MAP_OPTIONS = {
+    "polynomial": ("degree", "offset"),
+    "positive_random": ("width", "count", "seed", "scale", "orthogonal"),
+}
 _MAX_DRAWING = 1 << 34  # multiplications, about 3 s
 _DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I64": torch.int64,
     "BOOL": torch.bool,
 }  # fmt: skip
+_DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
@@ -78,18 +82,16 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
     if changed:
         given = f"a model whose {changed[0]} was added, removed or resized"
         raise OptionError(complaint("model", given, "an unmodified model", "save its state_dict() instead"))
-    dtypes = {name: _dtype_name(tensor.dtype) for name, tensor in tensors.items()}
-    unsupported = [name for name, kind in dtypes.items() if kind is None]
-    if unsupported:
-        name = unsupported[0]
-        raise OptionError(complaint("model", f"{name} of {tensors[name].dtype}", "one of " + ", ".join(_DTYPES)))
-    described = {"model": about, "training": model.training, "dtypes": sorted({k for k in dtypes.values() if k})}
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _DTYPE_NAMES:
+            raise OptionError(complaint("model", f"{name} of {tensor.dtype}", "one of " + ", ".join(_DTYPES)))
+    dtypes = sorted({_DTYPE_NAMES[tensor.dtype] for tensor in tensors.values()})
+    described = {"model": about, "training": model.training, "dtypes": dtypes}
     metadata = {"format": _FORMAT, "version": _VERSION, "description": json.dumps(described, allow_nan=False)}
     complete = {name: gathered(tensor.detach()).cpu().contiguous() for name, tensor in tensors.items()}
-    with_nan = [name for name, tensor in complete.items() if _has_nan(tensor)]
-    if with_nan:
+    if (with_nan := _find_nan(complete)) is not None:
         hint = "training has diverged; safetensors.torch.save_file saves any values"
-        raise OptionError(complaint("model", f"NaN in {with_nan[0]}", "weights without NaN", hint))
+        raise OptionError(complaint("model", f"NaN in {with_nan}", "weights without NaN", hint))
     write_safetensors(target, complete, metadata)
 
 
@@ -102,37 +104,28 @@ def load(path: str | os.PathLike[str]) -> Any:
         OptionError: The file is damaged, a pickle or not a model of `qkv.nn`, or a weight is NaN.
         OSError: The file cannot be read.
     """
-    from safetensors import SafetensorError, safe_open
-
-    source = check_path(path)
-    check_header(source, MAX_MODEL_HEADER)
-    try:
-        with safe_open(source, framework="pt", device="cpu") as file:
-            names = list(file.keys())
-            widest = max((size for name in names for size in file.get_slice(name).get_shape()), default=0)
-            model, described = _read_description(source, file.metadata() or {}, len(names), widest)
-            expected = _tensors(model)
-            if set(names) != set(expected):
-                name = min(set(names) ^ set(expected))
-                raise damaged_file(source, f"no tensor {name}" if name in expected else f"an unexpected tensor {name}")
-            for name, tensor in expected.items():
-                part = file.get_slice(name)
-                kind, shape = part.get_dtype(), tuple(part.get_shape())
-                dtype = _DTYPES.get(kind) if kind in described["dtypes"] else None
-                if (
-                    dtype is None
-                    or dtype.is_floating_point is not tensor.dtype.is_floating_point
-                    or shape != tensor.shape
-                ):
-                    raise damaged_file(source, f"{name} of {kind} and shape {shape}")
-            # Cloned, since the file may change later.
-            found = {id(tensor): file.get_tensor(name).clone() for name, tensor in expected.items()}
-    except (SafetensorError, RuntimeError) as error:
-        raise damaged_file(source, str(error)) from error
-    for name, tensor in expected.items():
-        if _has_nan(found[id(tensor)]):
-            raise damaged_file(source, f"NaN in {name}")
-    _fill_tensors(model, found)
+    with opened(path, _FORMAT, _VERSION, MAX_MODEL_HEADER) as (source, file, metadata):
+        names = list(file.keys())
+        widest = max((size for name in names for size in file.get_slice(name).get_shape()), default=0)
+        model, described = _read_description(source, metadata, len(names), widest)
+        expected = _tensors(model)
+        if set(names) != set(expected):
+            name = min(set(names) ^ set(expected))
+            raise damaged_file(source, f"no tensor {name}" if name in expected else f"an unexpected tensor {name}")
+        for name, tensor in expected.items():
+            part = file.get_slice(name)
+            kind, shape = part.get_dtype(), tuple(part.get_shape())
+            known = kind in _DTYPES and kind in described["dtypes"] and shape == tensor.shape
+            if not known or _DTYPES[kind].is_floating_point is not tensor.dtype.is_floating_point:
+                raise damaged_file(source, f"{name} of {kind} and shape {shape}")
+        # Cloned, since the file may change later.
+        found = {name: file.get_tensor(name).clone() for name in expected}
+    if (with_nan := _find_nan(found)) is not None:
+        raise damaged_file(source, f"NaN in {with_nan}")
+    kinds = ((found[name], old) for name, old in expected.items())
+    new = {id(old): nn.Parameter(tensor) if isinstance(old, nn.Parameter) else tensor for tensor, old in kinds}
+    # Under all names, so that shared tensors stay shared.
+    model.load_state_dict({name: new[id(t)] for name, t in model.state_dict(keep_vars=True).items()}, assign=True)
     return model.train(described["training"])
 
 
@@ -143,24 +136,9 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in named if name in saved}
 
 
-def _has_nan(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() and bool(tensor.isnan().any())
-
-
-def _fill_tensors(model: nn.Module, found: dict[int, Tensor]) -> None:
-    """Replace the meta tensors of a model; shared tensors stay shared."""
-    parameters = {key: nn.Parameter(tensor) for key, tensor in found.items() if tensor.is_floating_point()}
-    for module in model.modules():
-        for name, old in module._parameters.items():
-            if old is not None:
-                module._parameters[name] = parameters[id(old)]
-        for name, old in module._buffers.items():
-            if old is not None:
-                module._buffers[name] = found[id(old)]
-
-
-def _dtype_name(dtype: torch.dtype) -> str | None:
-    return next((name for name, known in _DTYPES.items() if known is dtype), None)
+def _find_nan(tensors: dict[str, Tensor]) -> str | None:
+    """The name of a tensor with NaN in it."""
+    return next((name for name, t in tensors.items() if t.is_floating_point() and bool(t.isnan().any())), None)
 
 
 def _to_json(argument: str, given: Any) -> Any:
@@ -176,10 +154,8 @@ def _to_json(argument: str, given: Any) -> Any:
         options = {field.name: getattr(given, field.name) for field in fields(given) if field.init}
     elif isinstance(given, Tensor) and argument == "sink":
         return {"class": "sink", "options": {"shape": list(given.shape), "learned": isinstance(given, nn.Parameter)}}
-    elif isinstance(given, features.polynomial):
-        options = {"degree": given.degree, "offset": given.offset}
-    elif isinstance(given, features.positive_random):
-        options = {name: getattr(given, name) for name in _RANDOM_OPTIONS}
+    elif kind in _MAP_OPTIONS and isinstance(given, _FEATURE_MAPS[kind]):
+        options = {name: getattr(given, name) for name in _MAP_OPTIONS[kind]}
     else:
         known = [name for name, function in _FUNCTIONS.items() if function is given]
         if not known:
@@ -196,8 +172,6 @@ def _read_description(
 
     Its sizes are compared with the number of tensors and their largest size before anything is made.
     """
-    if metadata.get("format") != _FORMAT or metadata.get("version") != _VERSION:
-        raise damaged_file(source, f"format {metadata.get('format')!r}, version {metadata.get('version')!r}")
     try:
         described = json.loads(metadata.get("description", ""))
         about = described["model"]

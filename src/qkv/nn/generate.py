@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import check_lengths, check_size, compute_dtype
@@ -15,6 +17,9 @@ from ..masks.grid import as_integer
 from ..shapes import Bool, Float, Int
 from .module import check_number
 from .stacks import Decoder, EncoderDecoder, LayerCaches
+
+Advance = Callable[[Tensor], Tensor]  # appends a token to each row; log-probabilities of the next one
+Found = tuple[Tensor, Tensor, Tensor]  # tokens (batch, t), lengths (batch,) and sums of log-probabilities (batch,)
 
 
 def generate(
@@ -97,22 +102,24 @@ def generate(
     _check_source(model, prompt_tokens.tokens, source)
 
     with torch.no_grad(), _eval_mode(model):
-        context = None
+        cache = decoder.cache(len(prompt_tokens.tokens), cache_dtype)
+        context: dict[str, Any] = {}
         if isinstance(model, EncoderDecoder):
             assert source is not None
-            context = model.decoder.project(model.encode(source, source_lengths))
-        run = _DecodingRun(decoder, decoder.cache(len(prompt_tokens.tokens), cache_dtype), context, source_lengths)
-        log_probs = run.begin(prompt_tokens)
+            context["context"] = model.decoder.project(model.encode(source, source_lengths))
+        if source_lengths is not None:
+            context["context_lengths"] = torch.as_tensor(source_lengths)
+        log_probs = _next_log_probs(decoder, cache, context, *prompt_tokens[:3])
         if beams > 1:
-            run.repeat_rows(beams)
-            found = beam_search(
-                log_probs, run.advance, run.cache, new=new, beams=beams, stop=stops, penalty=length_penalty
-            )
+            context = tree_map(lambda tensor: tensor.repeat_interleave(beams, dim=0), context)
+        advance = partial(_next_log_probs, decoder, cache, context)
+        if beams > 1:
+            found = beam_search(log_probs, advance, cache, new=new, beams=beams, stop=stops, penalty=length_penalty)
         else:
             generator = None if seed is None else torch.Generator(log_probs.device).manual_seed(seed)
-            options = temperature, top_k, top_p, generator
-            found = _generate_tokens(run, log_probs, new, stops, options, on_token)
-    return Generation(*found, sum(layer.nbytes for layer in run.cache))
+            choose = partial(choose_token, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator)
+            found = _generate_tokens(advance, log_probs, new, stops, choose, on_token)
+    return Generation(*found, sum(layer.nbytes for layer in cache))
 
 
 class _Prompt(NamedTuple):
@@ -128,25 +135,18 @@ def _read_prompt(decoder: Decoder, prompt: Any, lengths: Any, padding: str) -> _
     if not isinstance(prompt, Tensor):
         raise DtypeError(complaint("prompt", type(prompt).__name__, "a torch.Tensor of integers (batch, n)"))
     if prompt.dim() != 2 or not prompt.numel():
-        raise ShapeError(
-            complaint("prompt", f"shape {tuple(prompt.shape)}", "(batch, n) with at least one token per row")
-        )
+        wanted = "(batch, n) with at least one token per row"
+        raise ShapeError(complaint("prompt", f"shape {tuple(prompt.shape)}", wanted))
     batch, n = prompt.shape
     counts, left = check_lengths(lengths, padding, batch, n)
-    last = torch.full((batch,), n - 1, device=prompt.device)
-    if counts is None:
-        decoder.check_tokens(prompt)
-        return _Prompt(prompt, None, last, n)
-    if not counts.all():
-        row = int(counts.argmin())
-        raise OptionError(complaint(f"lengths[{row}]", 0, "at least 1 real token per row"))
-    real = torch.from_numpy(counts).to(prompt.device)
-    index = torch.arange(n, device=prompt.device)
+    if counts is not None and not counts.all():
+        raise OptionError(complaint(f"lengths[{int(counts.argmin())}]", 0, "at least 1 real token per row"))
+    real = torch.full((batch,), n) if counts is None else torch.from_numpy(counts)
+    real, index = real.to(prompt.device), torch.arange(n, device=prompt.device)
     keep = index >= n - real.unsqueeze(1) if left else index < real.unsqueeze(1)
-    # Padding may have any value, even outside the vocabulary.
-    prompt = prompt.masked_fill(~keep, 0)
-    decoder.check_tokens(prompt)
-    return _Prompt(prompt, keep, last if left else real - 1, int(counts.max()))
+    keep = None if counts is None else keep
+    decoder.read_tokens(prompt, keep=keep)
+    return _Prompt(prompt, keep, torch.full_like(real, n - 1) if left else real - 1, int(real.max()))
 
 
 def _check_seed(given: Any) -> int:
@@ -160,9 +160,7 @@ def _check_stop(decoder: Decoder, stop: Any) -> list[int]:
     if isinstance(stop, Tensor):
         stop = stop.flatten().tolist()
     given = list(stop) if isinstance(stop, Iterable) else [stop]
-    stops = [as_integer("stop", token) for token in given]
-    assert decoder.embedding is not None
-    vocabulary = decoder.embedding.num_embeddings
+    stops, vocabulary = [as_integer("stop", token) for token in given], decoder.vocabulary or 0
     for token in stops:
         if not 0 <= token < vocabulary:
             raise OptionError(complaint("stop", token, f"tokens from 0 to {vocabulary - 1}, the vocabulary"))
@@ -176,7 +174,7 @@ def _check_source(model: Decoder | EncoderDecoder, prompt: Tensor, source: Any) 
         return
     if source is None:
         raise OptionError(complaint("source", "None for an EncoderDecoder", "tokens (batch, m)"))
-    model.encoder.check_tokens(source)
+    model.encoder.read_tokens(source)
     if len(source) != len(prompt):
         raise ShapeError(complaint("source", f"{len(source)} rows", f"{len(prompt)}, one for each row of the prompt"))
 
@@ -193,55 +191,24 @@ def _eval_mode(model: torch.nn.Module) -> Iterator[None]:
             module.training = training
 
 
-class _DecodingRun:
-    """A decoder with its caches and its context."""
-
-    def __init__(self, decoder: Decoder, cache: Any, context: list[Any] | None, context_lengths: Any) -> None:
-        self.decoder, self.cache, self.context = decoder, cache, context
-        self.context_lengths = None if context_lengths is None else torch.as_tensor(context_lengths)
-
-    def repeat_rows(self, beams: int) -> None:
-        """Repeat every row of the context `beams` times."""
-        if self.context is not None:
-            self.context = [tuple(t.repeat_interleave(beams, dim=0) for t in pair) for pair in self.context]
-        if self.context_lengths is not None:
-            self.context_lengths = self.context_lengths.repeat_interleave(beams)
-
-    def begin(self, prompt_tokens: _Prompt) -> Float[Tensor, "batch vocabulary"]:
-        """Run the prompt; return log-probabilities of the first new token."""
-        states = self._states(prompt_tokens.tokens, prompt_tokens.keep)
-        rows = torch.arange(len(prompt_tokens.last), device=prompt_tokens.last.device)
-        return _check_not_nan(log_probabilities(self.decoder.logits(states[rows, prompt_tokens.last])))
-
-    def advance(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocabulary"]:
-        """Append one token to each row; return log-probabilities of the next one."""
-        return _check_not_nan(log_probabilities(self.decoder.logits(self._states(tokens.unsqueeze(1))[:, 0])))
-
-    def _states(self, tokens: Tensor, keep: Tensor | None = None) -> Tensor:
-        states, _ = self.decoder.states(
-            tokens, keep=keep, context=self.context, context_lengths=self.context_lengths, cache=self.cache
-        )
-        return states
-
-
-def _check_not_nan(log_probs: Tensor) -> Tensor:
-    """Refuse NaN, among which no token can be chosen."""
+def _next_log_probs(
+    decoder: Decoder, cache: LayerCaches, context: Any, tokens: Tensor, keep: Any = None, last: Tensor | None = None
+) -> Float[Tensor, "batch vocabulary"]:
+    """Append tokens (batch,) or (batch, n), of which `last` are the last ones; log-probabilities of the next token."""
+    tokens = tokens if tokens.dim() == 2 else tokens.unsqueeze(1)
+    states, _ = decoder.states(tokens, keep=keep, cache=cache, **context)
+    states = states[:, -1] if last is None else states[torch.arange(len(last), device=last.device), last]
+    log_probs = log_probabilities(decoder.logits(states))
     nan_rows = log_probs.isnan().any(-1)
-    if bool(nan_rows.any()):
-        row = int(nan_rows.int().argmax())
-        hint = "weights or context are non-finite"
-        raise OptionError(complaint("model", f"NaN logits in row {row}", "finite logits", hint))
+    if bool(nan_rows.any()):  # among which no token can be chosen
+        given, hint = f"NaN logits in row {int(nan_rows.int().argmax())}", "weights or context are non-finite"
+        raise OptionError(complaint("model", given, "finite logits", hint))
     return log_probs
 
 
 def _generate_tokens(
-    run: _DecodingRun,
-    log_probs: Float[Tensor, "batch vocabulary"],
-    new: int,
-    stops: list[int],
-    options: tuple[Any, ...],
-    on_token: Callable[[int, int], Any] | None,
-) -> tuple[Int[Tensor, "batch t"], Int[Tensor, " batch"], Float[Tensor, " batch"]]:
+    advance: Advance, log_probs: Tensor, new: int, stops: list[int], choose: Callable[[Tensor], Tensor], on_token: Any
+) -> Found:
     """Greedy decoding or sampling; returns tokens, lengths and sums of log-probabilities."""
     batch = len(log_probs)
     active = torch.ones(batch, dtype=torch.bool, device=log_probs.device)
@@ -250,7 +217,7 @@ def _generate_tokens(
     stop = torch.tensor(stops, dtype=torch.int64, device=log_probs.device)
     tokens = torch.zeros(batch, 0, dtype=torch.int64, device=log_probs.device)
     while True:
-        token = choose_token(log_probs, *options)
+        token = choose(log_probs)
         if tokens.shape[1]:
             token = torch.where(active, token, tokens[:, -1])
         tokens = torch.cat([tokens, token.unsqueeze(1)], dim=1)
@@ -263,7 +230,7 @@ def _generate_tokens(
         active = active & ~torch.isin(token, stop)
         if ended or tokens.shape[1] == new or not bool(active.any()):
             return tokens, lengths, scores
-        log_probs = run.advance(token)
+        log_probs = advance(token)
 
 
 class Generation(NamedTuple):
@@ -300,8 +267,10 @@ def choose_token(
     """
     if temperature == 0.0:
         return log_probs.argmax(-1)
-    probabilities = token_distribution(log_probs, temperature, top_k, top_p)
-    return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)
+    below = token_distribution(log_probs, temperature, top_k, top_p).cumsum(-1)
+    below = below / below[..., -1:]  # exactly 1 at the end, so that a number below 1 finds a possible token
+    drawn = torch.rand((len(below), 1), dtype=below.dtype, device=below.device, generator=generator)
+    return torch.searchsorted(below, drawn, right=True).squeeze(-1).clamp(max=below.shape[-1] - 1)  # for NaN
 
 
 def token_distribution(
@@ -318,14 +287,20 @@ def token_distribution(
     # Subtract the maximum first, so that a small temperature overflows to −inf and not to NaN.
     scores = log_probs.double()
     scores = (scores - scores.amax(-1, keepdim=True)) / temperature
-    scores, tokens = scores.sort(dim=-1, descending=True, stable=True)
-    if top_k is not None:
-        scores[..., top_k:] = -torch.inf
-    if top_p is not None and top_p < 1.0:
-        kept = scores.softmax(-1)
-        before = kept.cumsum(-1) - kept
-        scores = scores.masked_fill(before >= top_p, -torch.inf)
-    return torch.empty_like(scores).scatter_(-1, tokens, scores.softmax(-1))
+    if top_k is not None and top_k < scores.shape[-1]:
+        least = scores.topk(top_k).values[..., -1:]
+        tied, better = scores == least, (scores > least).sum(-1, keepdim=True)
+        dropped = (scores < least) | (tied & (tied.cumsum(-1) > top_k - better))  # of equal ones, the first are kept
+        scores = scores.masked_fill(dropped, -torch.inf)
+    kept = scores.softmax(-1)
+    if top_p is None or top_p >= 1.0:
+        return kept
+    # Before a token of probability p, others have at least 1 − vocabulary · p: improbable ones need no sorting.
+    likely = int((kept > 0.5 * (1 - top_p) / kept.shape[-1]).sum(-1).max())
+    tokens = kept.topk(max(likely, 1)).indices.sort(-1).values
+    some, order = kept.gather(-1, tokens).sort(dim=-1, descending=True, stable=True)
+    some = some.masked_fill(some.cumsum(-1) - some >= top_p, 0.0)
+    return torch.zeros_like(kept).scatter_(-1, tokens.gather(-1, order), some / some.sum(-1, keepdim=True))
 
 
 class _BestContinuations:
@@ -352,22 +327,15 @@ class _BestContinuations:
 
 
 def beam_search(
-    first: Float[Tensor, "batch vocabulary"],
-    advance: Callable[[Int[Tensor, " rows"]], Float[Tensor, "rows vocabulary"]],
-    cache: LayerCaches,
-    *,
-    new: int,
-    beams: int,
-    stop: list[int],
-    penalty: float,
-) -> tuple[Int[Tensor, "batch t"], Int[Tensor, " batch"], Float[Tensor, " batch"]]:
+    first: Tensor, advance: Advance, cache: LayerCaches, *, new: int, beams: int, stop: list[int], penalty: float
+) -> Found:
     """Tokens, lengths and sums of log-probabilities of the best continuation of each row.
 
     At each step the `beams` continuations with the largest sums are continued. A continuation that ends with a stop
     token and is among the `beams` best is finished. The search ends when no other one could become better.
 
     Args:
-        first: Log-probabilities of the first new token.
+        first: Log-probabilities of the first new token, (batch, vocabulary).
         advance: Appends a token to every row and returns the log-probabilities of the next.
     """
     batch, vocabulary = first.shape

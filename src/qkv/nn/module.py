@@ -56,9 +56,8 @@ def check_features(argument: str, x: Tensor, width: int, projection: nn.Module) 
         return
     if x.dtype not in DTYPES or (x.dtype is not weight.dtype and not torch.is_autocast_enabled(x.device.type)):
         hint = f"convert with .to({weight.dtype}), or the module with module.to(dtype)"
-        raise DtypeError(
-            complaint(argument, f"dtype {x.dtype}", f"{weight.dtype}, the dtype of the module's weights", hint)
-        )
+        wanted = f"{weight.dtype}, the dtype of the module's weights"
+        raise DtypeError(complaint(argument, f"dtype {x.dtype}", wanted, hint))
 
 
 def check_choice(argument: str, given: object, table: Mapping[str, Any]) -> Any:
@@ -66,6 +65,12 @@ def check_choice(argument: str, given: object, table: Mapping[str, Any]) -> Any:
     if not isinstance(given, str) or given not in table:
         raise OptionError(complaint(argument, repr(given), "one of " + ", ".join(map(repr, table))))
     return table[given]
+
+
+def check_flag(argument: str, given: Any) -> bool:
+    if not isinstance(given, bool):
+        raise OptionTypeError(complaint(argument, repr(given), "True or False"))
+    return given
 
 
 def check_number(argument: str, given: object, wanted: str, low: float = 0.0, high: float = math.inf) -> float:

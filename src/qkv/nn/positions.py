@@ -17,7 +17,7 @@ from ..cache.kv import check_cache
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import check_lengths, check_size, compute_dtype
 from ..shapes import Float, Int
-from .module import ConfiguredModule, check_number, local_part
+from .module import ConfiguredModule, check_flag, check_number, local_part
 
 
 class PositionRange(NamedTuple):
@@ -39,6 +39,11 @@ class PositionRange(NamedTuple):
             return self.ids.to(device)
         offsets = torch.arange(self.n, device=device)
         return offsets + self.start.to(device).unsqueeze(-1) if isinstance(self.start, Tensor) else offsets + self.start
+
+    def angles(self, width: int, base: float, device: torch.device) -> Float[Tensor, "*batch n pairs"]:
+        """pθ_i with θ_i = base^(−2i/width); in float32, an angle at position 100,000 is wrong in the third digit."""
+        pair = torch.arange(0, width, 2, dtype=torch.float64, device=device)
+        return self.at(device).unsqueeze(-1) * base ** (-pair / width)
 
 
 def positions_after(cache: KVCache | LinearState, n: int, lengths: Any, padding: str) -> PositionRange:
@@ -82,9 +87,7 @@ class Rotary(Positions):
         super().__init__()
         self.base = check_number("base", base, "a positive number")
         self.fraction = check_number("fraction", fraction, "a number above 0 and at most 1", high=1.0)
-        if not isinstance(interleaved, bool):
-            raise OptionTypeError(complaint("interleaved", repr(interleaved), "True or False"))
-        self.interleaved = interleaved
+        self.interleaved = check_flag("interleaved", interleaved)
 
     def check_fit(self, width: int, heads: int, head_width: int) -> None:
         self._rotated_width(head_width)
@@ -125,9 +128,7 @@ class Rotary(Positions):
         if position_ids is not None:
             position_range = self._check_ids(position_ids, first, position_range)
         position_range = PositionRange(0, n, n) if position_range is None else position_range
-        # In float64: at position 100,000 an angle in float32 is wrong in the third digit.
-        pair = torch.arange(0, rotated, 2, dtype=torch.float64, device=first.device)
-        angle = position_range.at(first.device).unsqueeze(-1) * self.base ** (-pair / rotated)
+        angle = position_range.angles(rotated, self.base, first.device)
         dtype = compute_dtype(first.dtype)
         cos, sin = angle.cos().to(dtype), angle.sin().to(dtype)
         return tuple(self._rotate(x, rotated, cos, sin) for x in heads)
@@ -180,8 +181,7 @@ class BiasPositions(Positions):
             return torch.zeros(self.heads, n, keys, dtype=dtype, device=device)
         # The bias is constant along diagonals: compute n + keys − 1 values, of which each query reads a slice.
         offsets = torch.arange(1 - n, keys, device=device)
-        start = position_range.start
-        offsets = offsets - (start.to(device).unsqueeze(-1) if isinstance(start, Tensor) else start)
+        offsets = offsets - position_range._replace(n=1, ids=None).at(device)
         return self.distance_bias(offsets, dtype).unfold(-1, keys, 1).flip(-2)
 
 
@@ -226,9 +226,7 @@ class RelativeBias(BiasPositions):
 
     def __init__(self, heads: int, *, buckets: int = 32, farthest: int = 128, bidirectional: bool = True) -> None:
         super().__init__(heads)
-        if not isinstance(bidirectional, bool):
-            raise OptionTypeError(complaint("bidirectional", repr(bidirectional), "True or False"))
-        self.bidirectional = bidirectional
+        self.bidirectional = check_flag("bidirectional", bidirectional)
         self.buckets = check_size("buckets", buckets, least=4 if bidirectional else 2)
         if bidirectional and self.buckets % 2:
             raise OptionError(complaint("buckets", buckets, "an even number: one half for each direction"))
@@ -277,16 +275,12 @@ class Learned(AddedPositions):
         self.embedding = nn.Embedding(self.length, self.width)
         nn.init.normal_(self.embedding.weight, std=0.02)
 
-    def check_reach(self, end: int) -> None:
-        """Refuse `end` positions if there are not so many."""
-        if end > self.length:
-            hint = f"make it Learned(length={end}, width={self.width}), or take Rotary or Sinusoidal"
-            raise ShapeError(complaint("positions", f"{end} positions", f"at most {self.length}, its length", hint))
-
     def forward(
         self, x: Float[Tensor, "batch n width"], position_range: PositionRange
     ) -> Float[Tensor, "batch n width"]:
-        self.check_reach(position_range.end)
+        if (end := position_range.end) > self.length:
+            hint = f"make it Learned(length={end}, width={self.width}), or take Rotary or Sinusoidal"
+            raise ShapeError(complaint("positions", f"{end} positions", f"at most {self.length}, its length", hint))
         # What lies outside is padding that does not count.
         return x + self.embedding(position_range.at(x.device).clamp(0, self.length - 1))
 
@@ -307,8 +301,7 @@ class Sinusoidal(AddedPositions):
     def forward(
         self, x: Float[Tensor, "batch n width"], position_range: PositionRange
     ) -> Float[Tensor, "batch n width"]:
-        pair = torch.arange(0, self.width, 2, dtype=torch.float64, device=x.device)
-        angle = position_range.at(x.device).unsqueeze(-1) * self.base ** (-pair / self.width)
+        angle = position_range.angles(self.width, self.base, x.device)
         table = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., : self.width]
         return x + table.to(x.dtype)
 

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from ..cache import KVCache, LinearState
 from ..errors import DtypeError, MaskError, OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import check_size, in_transform
-from ..masks import Causal, Mask, Padding, Segments
+from ..masks import Causal, Mask, Segments
+from ..masks import encoder as encoder_mask
 from ..masks.joined import join_masks
 from ..masks.segments import boundaries
 from ..shapes import Bool, Float, Int
@@ -26,18 +27,13 @@ from .positions import AddedPositions, Learned, PositionRange, check_positions, 
 class RealTokens(NamedTuple):
     """Which tokens are real: the first `lengths` of each row, or where `keep` is True; all if both are None.
 
-    mask: The same as a mask over keys.
+    mask: The same as a mask over keys. kept: The same as booleans.
     """
 
-    mask: Padding | None
+    mask: Mask | None
     lengths: Any
     keep: Bool[Tensor, "batch n"] | None
-
-    def kept(self, n: int, device: torch.device) -> Bool[Tensor, "batch n"] | None:
-        """True for real tokens."""
-        if self.lengths is None:
-            return self.keep
-        return torch.arange(n, device=device) < torch.as_tensor(self.lengths, device=device).reshape(-1, 1)
+    kept: Bool[Tensor, "batch n"] | None
 
     def side(self, batch: int, n: int) -> tuple[Any, str]:
         """The same as the arguments (lengths, padding) of `decode`."""
@@ -54,12 +50,6 @@ class RealTokens(NamedTuple):
         wanted = "contiguous real tokens, at the left of every row or at the right of every row"
         hint = "a cache stores no padding; pad on one side, or run without a cache"
         raise MaskError(complaint("keep", "padding between real tokens, with a cache", wanted, hint))
-
-
-def read_real_tokens(lengths: Any, keep: Any, device: torch.device) -> RealTokens:
-    """Read `lengths` and `keep`, of which at most one is given."""
-    mask = None if lengths is None and keep is None else Padding(lengths, keep=keep)
-    return RealTokens(mask, lengths, None if keep is None else torch.as_tensor(keep, device=device))
 
 
 class Stack(ConfiguredModule):
@@ -79,9 +69,8 @@ class Stack(ConfiguredModule):
             # With tied weights, logits then start with a variance of about 1.
             nn.init.normal_(self.embedding.weight, std=self.width**-0.5)
         added = isinstance(positions, AddedPositions)
-        layer_positions = None if added else positions
-        count = check_size("layers", layers)
-        blocks = [Block(width, heads, positions=layer_positions, **options) for _ in range(count)]
+        options["positions"] = None if added else positions
+        blocks = [Block(width, heads, **options) for _ in range(check_size("layers", layers))]
         self.layers = nn.ModuleList(blocks)
         if added:
             check_positions(positions, self.width, heads, blocks[0].attention.head_width)
@@ -96,42 +85,35 @@ class Stack(ConfiguredModule):
         """The layers."""
         return [block for block in self.layers if isinstance(block, Block)]
 
-    def check_tokens(self, tokens: Tensor, keep: Tensor | None = None) -> None:
+    def read_tokens(self, tokens: Tensor, lengths: Any = None, keep: Any = None) -> RealTokens:
         """Check integers (batch, n) of the vocabulary or, without a vocabulary, the rank of features (batch, n, width).
 
         Padding may have any value.
+
+        Returns:
+            Which tokens are real.
         """
         if not isinstance(tokens, Tensor):
             raise DtypeError(complaint("tokens", type(tokens).__name__, "a torch.Tensor"))
-        if self.vocabulary is None:
-            if tokens.dim() != 3:
-                raise ShapeError(complaint("tokens", f"shape {tuple(tokens.shape)}", f"(batch, n, {self.width})"))
-            return
-        if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype is torch.bool:
+        features = self.vocabulary is None
+        if not features and (tokens.is_floating_point() or tokens.is_complex() or tokens.dtype is torch.bool):
             hint = "a model without vocabulary= takes features"
             raise DtypeError(complaint("tokens", f"dtype {tokens.dtype}", "integers", hint))
-        if tokens.dim() != 2:
-            raise ShapeError(complaint("tokens", f"shape {tuple(tokens.shape)}", "(batch, n)"))
+        if tokens.dim() != (3 if features else 2):
+            wanted = f"(batch, n, {self.width})" if features else "(batch, n)"
+            raise ShapeError(complaint("tokens", f"shape {tuple(tokens.shape)}", wanted))
+        device, mask = tokens.device, encoder_mask(lengths, keep=keep)
+        kept = keep = None if keep is None else torch.as_tensor(keep, device=device)
+        if lengths is not None:
+            kept = torch.arange(tokens.shape[1], device=device) < torch.as_tensor(lengths, device=device).reshape(-1, 1)
         # Values cannot be read while tracing; the embedding raises at run time.
-        if torch.compiler.is_compiling() or in_transform() or tokens.is_meta:
-            return
-        if keep is not None and keep.shape == tokens.shape:
-            tokens = tokens[keep]
-        if not tokens.numel():
-            return
-        for worst in (int(tokens.min()), int(tokens.max())):
-            if not 0 <= worst < self.vocabulary:
-                wanted = f"numbers from 0 to {self.vocabulary - 1}, the vocabulary"
-                raise OptionError(complaint("tokens", f"the number {worst}", wanted))
-
-    def read_tokens(self, tokens: Tensor, lengths: Any, keep: Any) -> tuple[RealTokens, Tensor | None]:
-        """Check the tokens; return which are real, as given and as booleans (batch, n)."""
-        if not isinstance(tokens, Tensor):
-            self.check_tokens(tokens)
-        given = read_real_tokens(lengths, keep, tokens.device)
-        kept = None if tokens.dim() < 2 else given.kept(tokens.shape[1], tokens.device)
-        self.check_tokens(tokens, kept)
-        return given, kept
+        if self.vocabulary is not None and not (torch.compiler.is_compiling() or in_transform() or tokens.is_meta):
+            real = tokens if kept is None or kept.shape != tokens.shape else tokens[kept]
+            for worst in map(int, real.aminmax()) if real.numel() else ():
+                if not 0 <= worst < self.vocabulary:
+                    wanted = f"numbers from 0 to {self.vocabulary - 1}, the vocabulary"
+                    raise OptionError(complaint("tokens", f"the number {worst}", wanted))
+        return RealTokens(mask, lengths, keep, kept)
 
     def embed(
         self, tokens: Tensor, position_range: PositionRange, keep: Tensor | None
@@ -165,8 +147,12 @@ class Stack(ConfiguredModule):
         ids = torch.cat([torch.arange(size, device=tokens.device) for size in (*sizes, 0)])
         return Segments.from_cu_seqlens(edges), PositionRange(0, n, max(sizes, default=0), ids)
 
-    def apply_final_norm(self, x: Float[Tensor, "batch n width"]) -> Float[Tensor, "batch n width"]:
-        return x if self.norm is None else apply_norm(self.norm, x)
+    def run(self, tokens: Tensor, real: RealTokens, cu_seqlens: Any, *masks: Mask | None, **options: Any) -> Any:
+        """Embed the tokens and run all layers, without a cache."""
+        documents, position_range = self.documents(tokens, real, cu_seqlens)
+        x = self.embed(tokens, position_range, real.kept)
+        mask = join_masks(*masks, real.mask, documents)
+        return run_layers(self, x, mask=mask, position_range=position_range, **options)
 
     @property
     def max_length(self) -> int | None:
@@ -193,7 +179,7 @@ def run_layers(
         if options["return_weights"]:
             x, layer_weights = x
             weights.append(layer_weights)
-    return stack.apply_final_norm(x), weights
+    return apply_norm(stack.norm, x), weights
 
 
 class Encoder(Stack):
@@ -262,16 +248,13 @@ class Encoder(Stack):
             (batch, n, width) or (batch, classes); with return_weights, a pair of that and a list with one tuple of
             weights (batch, heads, n, n) per layer.
         """
-        real, kept = self.read_tokens(tokens, lengths, keep)
+        real = self.read_tokens(tokens, lengths, keep)
         if cu_seqlens is not None and self.head is not None:
             hint = "classes are of the mean over a row; run the documents as rows"
             raise OptionError(complaint("cu_seqlens", "packed documents with classes", "None", hint))
-        documents, position_range = self.documents(tokens, real, cu_seqlens)
-        x = self.embed(tokens, position_range, kept)
-        joined = join_masks(real.mask, documents, mask)
-        x, weights = run_layers(self, x, mask=joined, position_range=position_range, return_weights=return_weights)
+        x, weights = self.run(tokens, real, cu_seqlens, mask, return_weights=return_weights)
         if self.head is not None:
-            x = self.head(_mean_over_real(x, kept))
+            x = self.head(_mean_over_real(x, real.kept))
         return (x, weights) if return_weights else x
 
 
@@ -279,10 +262,8 @@ def _mean_over_real(
     x: Float[Tensor, "batch n width"], keep: Bool[Tensor, "batch n"] | None
 ) -> Float[Tensor, "batch width"]:
     """The mean over real tokens; padding has no effect, even if it is non-finite."""
-    if keep is None:
-        return x.sum(1) / max(x.shape[1], 1)
-    keep = keep.unsqueeze(-1)
-    return x.masked_fill(~keep, 0.0).sum(1) / keep.sum(1).clamp(min=1)
+    keep = torch.ones_like(x[..., 0], dtype=torch.bool) if keep is None else keep
+    return x.masked_fill(~keep.unsqueeze(-1), 0.0).sum(1) / keep.sum(1, keepdim=True).clamp(min=1)
 
 
 LayerCaches = list[KVCache | LinearState]
@@ -395,35 +376,23 @@ class Decoder(Stack):
         cu_seqlens: Any = None,
     ) -> tuple[Float[Tensor, "batch n width"], list[Any]]:
         """As `forward`, but return the input of `logits`, so that logits can be computed for some tokens only."""
-        real, kept = self.read_tokens(tokens, lengths, keep)
-        layers = len(self.layers)
+        real, layers = self.read_tokens(tokens, lengths, keep), len(self.layers)
         contexts = context if isinstance(context, list) or context is None else [context] * layers
         if contexts is not None and len(contexts) != layers:
             raise OptionError(complaint("context", f"{len(contexts)} pairs", f"{layers}, one per layer"))
-        given: dict[str, Any] = {
-            "contexts": contexts,
-            "context_mask": read_real_tokens(context_lengths, context_keep, tokens.device).mask,
-            "return_weights": return_weights,
-        }
+        context_mask = encoder_mask(context_lengths, keep=context_keep)
+        given = {"contexts": contexts, "context_mask": context_mask, "return_weights": return_weights}
         if cache is None:
-            documents, position_range = self.documents(tokens, real, cu_seqlens)
-            joined = join_masks(Causal(), real.mask, documents, mask)
-            return run_layers(
-                self, self.embed(tokens, position_range, kept), mask=joined, position_range=position_range, **given
-            )
+            return self.run(tokens, real, cu_seqlens, Causal(), mask, **given)
         if cu_seqlens is not None:
             raise OptionError(complaint("cu_seqlens", "packed documents with a cache", "None", "run them as rows"))
-        if not isinstance(cache, list) or len(cache) != layers:
-            found = f"a list of {len(cache)}" if isinstance(cache, list) else type(cache).__name__
-            wanted = f"a list of {layers}, one cache per layer"
-            raise OptionTypeError(complaint("cache", found, wanted, "call model.cache(batch)"))
-        check_layer_caches(cache)
+        check_layer_caches(cache, layers)
         n = tokens.shape[1]
         counts, padding = real.side(tokens.shape[0], n)
         position_range = PositionRange(0, n, n)
         if isinstance(self.positions, AddedPositions):
             position_range = positions_after(cache[0], n, counts, padding)
-        x = self.embed(tokens, position_range, kept)
+        x = self.embed(tokens, position_range, real.kept)
         with rollback_on_error(cache):
             return run_layers(self, x, mask=mask, cache=cache, lengths=counts, padding=padding, **given)
 
@@ -471,8 +440,7 @@ class EncoderDecoder(ConfiguredModule):
         **options: Any,
     ) -> None:
         super().__init__()
-        if decoder_layers is None:
-            decoder_layers = check_size("layers", layers)
+        decoder_layers = check_size("layers", layers) if decoder_layers is None else decoder_layers
         decoder_layers = check_size("decoder_layers", decoder_layers)
         self.encoder = Encoder(width, heads, layers, vocabulary=vocabulary, positions=positions, **options)
         self.decoder = Decoder(
@@ -509,41 +477,40 @@ class EncoderDecoder(ConfiguredModule):
             Logits (batch, n, vocabulary); with return_weights, a pair of that and {"encoder": …, "decoder": …}, each a
             list with one tuple of weights per layer.
         """
-        options = {"context_lengths": source_lengths, "return_weights": return_weights}
-        if not return_weights:
-            return self.decoder(target, target_lengths, context=self.encode(source, source_lengths), **options)
-        context, encoder_weights = self.encoder(source, source_lengths, return_weights=True)
-        logits, decoder_weights = self.decoder(target, target_lengths, context=context, **options)
-        return logits, {"encoder": encoder_weights, "decoder": decoder_weights}
+        encoded = self.encoder(source, source_lengths, return_weights=return_weights)
+        context, encoder_weights = encoded if return_weights else (encoded, None)
+        options = {"context": context, "context_lengths": source_lengths, "return_weights": return_weights}
+        decoded = self.decoder(target, target_lengths, **options)
+        return (decoded[0], {"encoder": encoder_weights, "decoder": decoded[1]}) if return_weights else decoded
 
 
-def check_layer_caches(cache: list[Any]) -> None:
+def check_layer_caches(cache: Any, layers: int) -> None:
     """Check that each layer has its own cache, and that all have the same lengths."""
+    wanted, hint = f"a list of {layers}, one qkv.KVCache or qkv.LinearState per layer", "call model.cache(batch)"
+    if not isinstance(cache, list) or len(cache) != layers:
+        found = f"a list of {len(cache)}" if isinstance(cache, list) else type(cache).__name__
+        raise OptionTypeError(complaint("cache", found, wanted, hint))
     for layer in cache:
         if not isinstance(layer, KVCache | LinearState):
-            wanted = "a qkv.KVCache or a qkv.LinearState for each layer"
-            raise OptionTypeError(complaint("cache", type(layer).__name__, wanted, "call model.cache(batch)"))
+            raise OptionTypeError(complaint("cache", type(layer).__name__, wanted, hint))
     if len({id(layer) for layer in cache}) != len(cache):
         raise OptionError(complaint("cache", "one cache for several layers", "one for each"))
     first = cache[0].lengths.tolist()
     for number, layer in enumerate(cache):
         lengths = layer.lengths.tolist()
         if lengths != first:
-            hint = "reset() or crop() all caches to the same length"
-            raise OptionError(
-                complaint("cache", f"{lengths} tokens in layer {number}", f"{first}, as in layer 0", hint)
-            )
+            given, hint = f"{lengths} tokens in layer {number}", "reset() or crop() all caches to the same length"
+            raise OptionError(complaint("cache", given, f"{first}, as in layer 0", hint))
 
 
 @contextlib.contextmanager
 def rollback_on_error(cache: list[KVCache | LinearState]) -> Iterator[None]:
     """On an error, crop what earlier layers appended. A LinearState cannot be cropped: the next call refuses it."""
-    before = [layer.lengths for layer in cache if isinstance(layer, KVCache)]
+    before = [(layer, layer.lengths) for layer in cache if isinstance(layer, KVCache)]
     try:
         yield
     except BaseException:
-        caches = [layer for layer in cache if isinstance(layer, KVCache)]
-        for layer, lengths in zip(caches, before, strict=True):
+        for layer, lengths in before:
             with layer.lock, contextlib.suppress(OptionError):  # the window may have evicted earlier tokens
                 if len(lengths) == layer.batch:
                     layer.crop(lengths)

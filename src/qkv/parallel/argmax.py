@@ -11,17 +11,16 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .. import ops
-from ..backends.argmax import best_keys_of_part
-from ..backends.base import RUNS, native_kernel_reasons
-from ..backends.reference import NAN, Result
-from ..inputs import compute_dtype, read_inputs
-from .inputs import ShardedInputs, Shards, Strategy
-from .transfer import RESULTS, Axis, Message, all_to_all, start
+from ..backends.argmax import NAN_SCORE, NO_KEY, best_keys_of_part
+from ..backends.base import native_kernel_reasons
+from ..backends.reference import NAN, Result, StepFunction
+from ..inputs import compute_dtype, fold_group, read_inputs, unfold_group
+from .inputs import ShardedInputs, Shards
+from .transfer import RESULTS, Message, all_to_all, exchange, start
 
-_NO_KEY, _NAN_SCORE = -1, -2  # no score is above -inf; a score is NaN
+SUMMARY = "each rank finds its best key for every query, and the best of those is taken"
 
 
 def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
@@ -34,60 +33,38 @@ def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
     return tuple(reason for reason, holds in against.items() if holds)
 
 
-def run(sharded: ShardedInputs) -> Result:
-    RUNS["parallel.argmax"] += 1
-    call = sharded.call
-    return Result(_GatherBestValues.apply(sharded, call.query, call.key, call.value), None, None)  # pyright: ignore[reportArgumentType]
-
-
 class _BestKeys(NamedTuple):
-    """For each query the best key so far and its global position, or _NO_KEY or _NAN_SCORE."""
+    """For each query the best key so far and its global position, or NO_KEY or NAN_SCORE."""
 
     position: Tensor
     key: Tensor
 
 
-class _GatherBestValues(torch.autograd.Function):
+def run(sharded: ShardedInputs) -> Result:
     """value[argmax_j q·k_j] over the keys of all ranks. In the backward pass the gradient of a query is sent to the
-    rank of the chosen value, which adds gradients in rank order; query and key get 0: argmax is a step function of
-    them."""
-
-    @staticmethod
-    def forward(ctx, sharded: ShardedInputs, query: Tensor, key: Tensor, value: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    rank of the chosen value, which adds gradients in rank order and in the compute dtype."""
+    call, axis = sharded.call, sharded.axis
+    query, key, value = call.query, call.key, call.value
+    with torch.no_grad():
         position = _best_positions(sharded, query, key)
         requested = _requested_rows(sharded, position)
-        ctx.axis, ctx.keys, ctx.requested = sharded.axis, sharded.keys, requested
-        ctx.shapes = query.shape, key.shape, value.shape
-        ctx.save_for_backward(position)
-        flat = value.reshape(-1, value.shape[3])
-        out = torch.where(
-            (position == _NAN_SCORE).unsqueeze(-1), NAN, value.new_zeros((*position.shape, value.shape[3]))
-        )
-        own = [_owned_by(sharded.keys, position, rank) for rank in range(sharded.axis.size)]
-        shapes = [(int(chosen.sum()), value.shape[3]) for chosen in own]
-        (parts,) = all_to_all(sharded.axis, [[flat[rows] for rows in requested]], [shapes], RESULTS)
-        for chosen, part in zip(own, parts, strict=True):
-            out[chosen] = part
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        axis: Axis = ctx.axis
-        (position,) = ctx.saved_tensors
-        outgoing = [grad[_owned_by(ctx.keys, position, rank)] for rank in range(axis.size)]
-        (parts,) = all_to_all(axis, [outgoing], [[(len(rows), grad.shape[3]) for rows in ctx.requested]], RESULTS)
-        total = torch.zeros(ctx.shapes[2], dtype=compute_dtype(grad.dtype), device=grad.device)
-        flat = total.view(-1, grad.shape[3])
-        for rows, part in zip(ctx.requested, parts, strict=True):
-            flat.index_add_(0, rows, part.to(total.dtype))
-        return None, grad.new_zeros(ctx.shapes[0]), grad.new_zeros(ctx.shapes[1]), total.to(grad.dtype)
+    flat = value.to(compute_dtype(value.dtype)).reshape(-1, call.width_v)
+    own = [_owned_by(sharded.keys, position, rank) for rank in range(axis.size)]
+    shapes = [(int(chosen.sum()), call.width_v) for chosen in own]
+    outgoing = [flat.index_select(0, rows).to(value.dtype) for rows in requested]
+    (parts,) = exchange(axis, [outgoing], [shapes], RESULTS)
+    out = torch.where((position == NAN_SCORE).unsqueeze(-1), NAN, value.new_zeros((*position.shape, call.width_v)))
+    for chosen, part in zip(own, parts, strict=True):
+        out[chosen] = part
+    return Result(StepFunction.apply(out, query, key), None, None)  # pyright: ignore[reportArgumentType]
 
 
 def _best_positions(sharded: ShardedInputs, query: Tensor, key: Tensor) -> Tensor:
     """The global position of the best key of each of this rank's queries, (batch, heads, own queries)."""
-    axis, kernel = sharded.axis, _uses_kernel(sharded)
-    query = query.detach().contiguous()
+    axis, query = sharded.axis, query.detach().contiguous()
+    # Whether one process would run the native kernel on the whole call.
+    banded = sharded.mask is None or sharded.mask.band(sharded.extent) is not None
+    kernel = banded and not native_kernel_reasons(sharded.call)
     found = _best_local_keys(sharded, query, key, axis.rank, kernel)
     for step in range(1, axis.size):
         # This rank answers the queries of one rank, and another rank answers its own.
@@ -103,44 +80,30 @@ def _best_positions(sharded: ShardedInputs, query: Tensor, key: Tensor) -> Tenso
     return found.position
 
 
-def _uses_kernel(sharded: ShardedInputs) -> bool:
-    """Whether one process would run the native kernel on the whole call."""
-    if native_kernel_reasons(sharded.call):
-        return False
-    return sharded.mask is None or sharded.mask.band(sharded.extent) is not None
-
-
 def _best_local_keys(sharded: ShardedInputs, query: Tensor, key: Tensor, rank: int, kernel: bool) -> _BestKeys:
     """The best of this rank's keys for the queries of a rank."""
     rows, first = sharded.queries.of(rank), sharded.own_keys[0]
     lo, hi = sharded.needed_keys(rank, sharded.axis.rank)
     if lo == hi or not query.shape[2]:
-        return _BestKeys(torch.full(query.shape[:3], _NO_KEY, device=query.device), torch.zeros_like(query))
+        return _BestKeys(torch.full(query.shape[:3], NO_KEY, device=query.device), torch.zeros_like(query))
     key = key.detach()[:, :, lo - first : hi - first]
     mask = None if sharded.mask is None else sharded.mask.part(sharded.extent, rows, (lo, hi))
     call = read_inputs(query, key, key, sharded.call.similarity, mask, None, 0.0, "argmax", False, False)
     best = best_keys_of_part(call, kernel)
-    position = torch.where(best.has_nan, _NAN_SCORE, torch.where(best.empty, _NO_KEY, best.key_index + lo))
-    return _BestKeys(position, _take_keys(key, best.key_index))
-
-
-def _take_keys(tensor: Tensor, chosen: Tensor) -> Tensor:
-    """tensor[b, g, chosen[b, h, i]] for g = h // group: (b, heads_q, r, n)."""
-    batch, heads, _ = chosen.shape
-    b = torch.arange(batch, device=chosen.device)[:, None, None]
-    g = (torch.arange(heads, device=chosen.device) // (heads // tensor.shape[1]))[:, None]
-    return tensor[b, g, chosen]
+    code = best.code()
+    chosen = fold_group(best.key_index.unsqueeze(-1), key.shape[1]).expand(-1, -1, -1, key.shape[3])
+    return _BestKeys(torch.where(code < 0, code, code + lo), unfold_group(key.gather(2, chosen), query.shape[1]))
 
 
 def _better_of(query: Tensor, one: _BestKeys, other: _BestKeys, kernel: bool) -> _BestKeys:
-    """The better of two keys for each query; of equals the first in the sequence; _NAN_SCORE if either has it."""
+    """The better of two keys for each query; of equals the first in the sequence; NAN_SCORE if either has it."""
     swapped = (other.position < one.position).unsqueeze(-1)
     pair = torch.stack((torch.where(swapped, other.key, one.key), torch.where(swapped, one.key, other.key)), dim=-2)
     second = _second_is_better(query, pair, kernel)
     takes_other = torch.where(other.position < one.position, ~second, second)
-    takes_other = torch.where(one.position == _NO_KEY, True, torch.where(other.position == _NO_KEY, False, takes_other))
+    takes_other = torch.where(one.position == NO_KEY, True, torch.where(other.position == NO_KEY, False, takes_other))
     position = torch.where(takes_other, other.position, one.position)
-    position = torch.where((one.position == _NAN_SCORE) | (other.position == _NAN_SCORE), _NAN_SCORE, position)
+    position = torch.where((one.position == NAN_SCORE) | (other.position == NAN_SCORE), NAN_SCORE, position)
     return _BestKeys(position, torch.where(takes_other.unsqueeze(-1), other.key, one.key))
 
 
@@ -180,8 +143,3 @@ def _requested_rows(sharded: ShardedInputs, position: Tensor) -> list[Tensor]:
         unit = b * sharded.call.heads_kv + h // sharded.call.group
         found.append(unit * (stop - first) + theirs[b, h, i] - first)
     return found
-
-
-ARGMAX = Strategy(
-    "argmax", "each rank finds its best key for every query, and the best of those is taken", reasons_against, run
-)

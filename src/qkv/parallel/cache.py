@@ -15,14 +15,14 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ..cache import KVCache as LocalCache
 from ..cache.kv import Padding
-from ..cache.pages import PAGE
+from ..cache.pages import PAGE, TokenStore
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
-from ..inputs import check_lengths, check_new_tokens, check_rows, check_size
+from ..inputs import check_crop, check_lengths, check_new_tokens, check_rows, check_size
 from ..shapes import Float
 from .transfer import read_axis
 
 
-class KVCache:
+class KVCache(TokenStore):
     """Keys and values of earlier tokens for `qkv.parallel.decode`, sharded over the ranks of a mesh axis.
 
     Every rank makes a cache with the same sizes and calls the same methods with the same tokens; each stores its part
@@ -64,7 +64,7 @@ class KVCache:
         ring = None if self.window is None else -(-self.window // self._axis.size)
         options = {"value_width": value_width, "capacity": own, "window": ring, "dtype": dtype}
         self._local = LocalCache(batch, heads, width, **options)
-        self.heads, self.width, self.value_width = self._local.heads, self._local.width, self._local.value_width
+        self._sizes = self._local.heads, self._local.width, self._local.value_width
         self.dtype, self.ranks = self._local.dtype, self._axis.size
         # longest: the largest length of each row since it was empty, which determines what a window has dropped.
         self._lengths = self._longest = np.zeros(self._local.batch, dtype=np.int64)
@@ -72,22 +72,9 @@ class KVCache:
         self.token_type: tuple[torch.dtype, torch.device] | None = None
 
     @property
-    def batch(self) -> int:
-        return self._local.batch
-
-    @property
-    def length(self) -> int:
-        """The tokens of the longest row on all ranks together, including those that a window has dropped."""
-        return int(self._lengths.max())
-
-    @property
     def row_lengths(self) -> np.ndarray:
+        """The tokens of each row on all ranks together, including those that a window has dropped."""
         return self._lengths
-
-    @property
-    def lengths(self) -> Tensor:
-        """The tokens of each row, int64 (batch,); a copy."""
-        return torch.from_numpy(self._lengths.copy())
 
     @property
     def nbytes(self) -> int:
@@ -95,13 +82,10 @@ class KVCache:
         return self._local.nbytes
 
     def __repr__(self) -> str:
-        kind = str(self.dtype).removeprefix("torch.")
-        widths = f"{self.width}" if self.width == self.value_width else f"{self.width}/{self.value_width}"
-        limits = "".join(
-            f", {name}={limit}" for name, limit in (("capacity", self.capacity), ("window", self.window)) if limit
-        )
-        sizes = f"{self.batch} x {self.heads} heads x {self.length} tokens over {self.ranks} ranks"
-        return f"parallel.KVCache({sizes}, width {widths}, {kind}{limits})"
+        limits = {"capacity": self.capacity, "window": self.window}
+        shown = "".join(f", {name}={limit}" for name, limit in limits.items() if limit)
+        sizes = self.sizes_text.replace(" tokens,", f" tokens over {self.ranks} ranks,")
+        return f"parallel.KVCache({sizes}, {str(self.dtype).removeprefix('torch.')}{shown})"
 
     def append(
         self,
@@ -121,41 +105,39 @@ class KVCache:
         Raises:
             ShapeError: for wrong shapes, and beyond the capacity.
         """
-        with self._lock:
+        with self._local.lock:
             check_new_tokens(self, key, value)  # pyright: ignore[reportArgumentType]
             counts, left = check_lengths(lengths, padding, self.batch, key.shape[2])
             self._check_capacity(key.shape[2] if counts is None else counts)
-            own_key, own_value, own_counts = self._local_tokens(key, value, counts, left)
-            self._local.append(own_key, own_value, own_counts)
+            self._local.append(*self._local_tokens(key, value, counts, left))
             self._publish(key, counts)
 
-    def crop(self, n: int) -> None:
+    def crop(self, n: Any) -> None:
         """Keep the first n tokens of each row; shorter rows do not change.
+
+        Args:
+            n: one number, or one for each row.
 
         Raises:
             OptionError: for n beyond the length, and if the window has dropped keys that a query at position n attends
                 to.
         """
-        n = check_size("n", n, least=0)
-        with self._lock:
-            if n > self.length:
-                hint = "crop keeps the first n tokens"
-                raise OptionError(complaint("n", n, f"at most {self.length}, the cache's length", hint))
-            self._check_not_dropped(n)
-            self._local.crop(int(self._slots(n)))
-            lengths = np.minimum(self._lengths, n)
+        with self._local.lock:
+            lengths = check_crop(n, self._lengths, "cache")
+            self._check_not_dropped(lengths)
+            self._local.crop(self._slots(lengths))
             self._lengths, self._longest = lengths, np.where(lengths == 0, 0, self._longest)
 
     def reorder(self, index: Any) -> None:
         """Replace rows by rows[index], as in beam search: a row may occur more than once or not at all."""
-        with self._lock:
+        with self._local.lock:
             rows = check_rows(index, self.batch)
             self._local.reorder(rows)
             self._lengths, self._longest = self._lengths[rows], self._longest[rows]
 
     def fork(self) -> KVCache:
         """An independent cache with the same tokens; pages are shared until one of the two writes to them."""
-        with self._lock:
+        with self._local.lock:
             other = object.__new__(type(self))
             other.__dict__.update(self.__dict__)
             other._local = self._local.fork()
@@ -163,24 +145,14 @@ class KVCache:
 
     def reset(self) -> None:
         """Remove all tokens; new tokens may have another dtype."""
-        with self._lock:
+        with self._local.lock:
             self._local.reset()
             self._lengths = self._longest = np.zeros_like(self._lengths)
             self.token_type = None
 
-    def __copy__(self) -> KVCache:
-        return self.fork()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> KVCache:
-        return self.fork()
-
     def __reduce__(self) -> Any:
         hint = "it belongs to a running process group"
         raise OptionTypeError(complaint("KVCache", "an attempt to pickle it", "no pickling", hint))
-
-    @property
-    def _lock(self) -> Any:
-        return self._local.lock
 
     def _slots(self, length: Any, rank: Any = None) -> Any:
         """How many of the first `length` positions a rank stores."""
@@ -193,19 +165,20 @@ class KVCache:
             hint = "crop or reset the cache, or make one with capacity=None, which grows"
             raise ShapeError(complaint("key", f"{longest} tokens in all", wanted, hint))
 
-    def _check_not_dropped(self, n: int) -> None:
-        """Check that no rank's window has dropped a key that a query at position n attends to. Every rank checks for
-        all ranks: dropped are the pages that end `ring` slots before the longest length of a row."""
+    def _check_not_dropped(self, lengths: np.ndarray) -> None:
+        """Check that no rank's window has dropped a key that a query after these lengths attends to. Every rank checks
+        for all ranks: dropped are the pages that end `ring` slots before the longest length of a row."""
         ring, rank = self._local.window, np.arange(self.ranks)
-        if self.window is None or ring is None or n == 0:
+        if self.window is None or ring is None:
             return
         dropped = np.maximum(0, (self._slots(self._longest[:, None], rank) - ring) // PAGE) * PAGE
         # The last dropped key of a rank, at (dropped − 1)·ranks + rank, must be outside of the window.
         least = np.where(dropped > 0, (dropped - 1) * self.ranks + rank + self.window, 0).max(1)
-        least = int(least[self._lengths > n].max(initial=0))
-        if n < least:
+        wrong = (lengths < self._lengths) & (lengths > 0) & (lengths < least)
+        if wrong.any():
             hint = f"window={self.window} has dropped keys that an earlier query attends to"
-            raise OptionError(complaint("n", n, f"at least {least}, or 0", hint))
+            wanted = f"at least {int(least[wrong].max())}, or 0"
+            raise OptionError(complaint("n", int(lengths[wrong].min()), wanted, hint))
 
     def _local_tokens(
         self, key: Tensor, value: Tensor, counts: np.ndarray | None, left: bool

@@ -12,6 +12,7 @@ the new queries in R strides, each of them causal, without a mask.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import reduce
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -30,9 +31,8 @@ from ..errors import BackendRefused, Disagreement, OptionTypeError, complaint
 from ..inputs import DecodeInputs, compute_dtype, fold_group, read_decode_inputs, read_inputs, unfold_group
 from ..masks import Dense, Mask
 from ..similarity import AnySimilarity, Softmax
+from . import consensus
 from .cache import KVCache
-from .check import compare_numbers
-from .consensus import dtype_text, list_ranks, mask_text, sharing_errors, similarity_text, start_agreement, value_text
 from .inputs import Range, check_device
 from .ring import merge_into
 from .transfer import Axis, all_reduce
@@ -81,26 +81,26 @@ def decode(
         PeerLost: if a rank is lost or does not respond in time. After any error the cache is unchanged.
     """
     cache = _check_cache(cache)
-    with cache._lock:
+    with cache._local.lock:
         axis = cache._axis
-        with sharing_errors(axis):
+        with consensus.sharing_errors(axis):
             step = read_decode_inputs(query, key, value, cast(Any, cache), similarity, mask, bias, lengths, padding)
             check_device(axis, step.query)
             cache._check_capacity(step.extent.len_q if step.counts is None else step.counts)
             arguments = {
                 "call": "decode",
-                "query": f"{tuple(step.query.shape)} {dtype_text(step.query.dtype)}",
+                "query": f"{tuple(step.query.shape)} {consensus.dtype_text(step.query.dtype)}",
                 "cache": repr(cache),
                 "lengths of the cache": str(step.past.tolist()),
-                "similarity": similarity_text(step.similarity),
-                "mask": mask_text(mask),
-                "bias": "None" if bias is None else value_text(bias),
+                "similarity": consensus.similarity_text(step.similarity),
+                "mask": consensus.mask_text(mask),
+                "bias": "None" if bias is None else consensus.value_text(bias),
                 "lengths": "None" if step.counts is None else str(step.counts.tolist()),
                 "padding": padding,
             }
             partial = _PartialResult(step, cache.value_width)
         with torch.no_grad():
-            return _run(step, cache, partial, start_agreement(axis, arguments), check)
+            return _run(step, cache, partial, consensus.start_agreement(axis, arguments), check)
 
 
 def _run(step: DecodeInputs, cache: KVCache, partial: _PartialResult, agree: Callable[[], Any], check: bool) -> Tensor:
@@ -115,13 +115,12 @@ def _run(step: DecodeInputs, cache: KVCache, partial: _PartialResult, agree: Cal
         agree()
         if check:
             tensors = {"query": step.query, "key": step.key, "value": step.value}
-            compare_numbers(cache._axis, {"call": "the tokens of decode"}, tensors)
+            consensus.compare_numbers(cache._axis, {"call": "the tokens of decode"}, tensors)
         out = partial.merge(cache._axis, failure)
     except BaseException:
         cache._local.cancel()
         raise
-    assert own is not None
-    if own[0].shape[2]:
+    if own is not None and own[0].shape[2]:
         cache._local.commit(own[0], own[2])
     cache._publish(step.key, step.counts)
     RUNS["parallel.decode"] += 1
@@ -196,35 +195,30 @@ class _PartialResult:
         """Merge the messages of several ranks into one."""
         parts = [each[: shape.numel()].view(shape) for each in every]
         failed = torch.stack([each[shape.numel() :] for each in every]).sum(0)  # each rank fills another number
-        whole = _merge_ranks(parts) if self.at is None else _best_of_ranks(parts)
-        return torch.cat([whole.flatten(), failed])
+        return torch.cat([reduce(_merged if self.at is None else _best, parts).flatten(), failed])
 
     def _sink(self) -> Tensor | None:
         """The sink of each row of the result."""
-        sink = self.step.similarity.sink if isinstance(self.step.similarity, Softmax) else None
+        sink = getattr(self.step.similarity, "sink", None)
         if sink is None:
             return None
         sink = torch.as_tensor(sink, dtype=self.out.dtype, device=self.out.device).detach()
         return sink.reshape(-1, 1).expand(self.lse.shape).reshape(-1)
 
 
-def _merge_ranks(parts: list[Tensor]) -> Tensor:
-    """Out and log-sum-exp, in the last column, of all parts."""
-    merged = parts[0].clone()
-    for part in parts[1:]:
-        merge_into(merged[:, :-1], merged[:, -1], part[:, :-1], part[:, -1])
-    return merged
+def _merged(one: Tensor, other: Tensor) -> Tensor:
+    """Out and log-sum-exp, in the last column, of two ranks."""
+    one = one.clone()
+    merge_into(one[:, :-1], one[:, -1], other[:, :-1], other[:, -1])
+    return one
 
 
-def _best_of_ranks(parts: list[Tensor]) -> Tensor:
-    """Out, score and position of the rank with the largest score, the lowest position among equals. NaN counts as the
+def _best(one: Tensor, other: Tensor) -> Tensor:
+    """Out, score and position of the rank with the larger score, the lowest position among equals. NaN counts as the
     largest."""
-    best = parts[0]
-    for other in parts[1:]:
-        (score, at), (new, new_at) = (part[:, -2:].unbind(1) for part in (best, other))
-        better = (new > score) | ((new == score) & (new_at < at)) | new.isnan()
-        best = torch.where((better & ~score.isnan())[:, None], other, best)
-    return best
+    (score, at), (new, new_at) = one[:, -2:].unbind(1), other[:, -2:].unbind(1)
+    better = (new > score) | ((new == score) & (new_at < at)) | new.isnan()
+    return torch.where((better & ~score.isnan())[:, None], other, one)
 
 
 def _raise_failures(axis: Axis, failed: Tensor, failure: BaseException | None) -> None:
@@ -233,7 +227,7 @@ def _raise_failures(axis: Axis, failed: Tensor, failure: BaseException | None) -
     ranks = failed.nonzero().flatten().tolist()
     if ranks:
         hint = "the cache is unchanged on every rank; see the output of that rank"
-        raise Disagreement(f"axis {axis.name!r}, rank {axis.rank}: {list_ranks(ranks)} failed. Hint: {hint}.")
+        raise Disagreement(f"axis {axis.name!r}, rank {axis.rank}: {consensus.list_ranks(ranks)} failed. Hint: {hint}.")
 
 
 class _QueryPositions(NamedTuple):

@@ -16,8 +16,8 @@ from ..functional import explain as explain_local
 from ..masks import Mask
 from ..similarity import AnySimilarity
 from .consensus import agree_before_backward, agreed_axis
-from .inputs import SEQUENCE, Layout, LocalInputs, ShardedInputs, read_sharded_inputs, unwrap_dtensors
-from .strategy import LOCAL, Candidate, SplitChoice, choose, explain_split
+from .inputs import SEQUENCE, ShardedInputs, read_sharded_inputs, unwrap_dtensors
+from .strategy import LOCAL, Candidate, SplitChoice, explain_split, run_split
 
 
 def attention(
@@ -81,15 +81,17 @@ def attention(
         PeerLost: if a rank is lost, or does not respond within the timeout of the process group.
         BackendRefused: if the backend or the strategy cannot run the call.
     """
-    local, layout = unwrap_dtensors(LocalInputs(query, key, value, similarity, mask, bias, mesh, axis))
+    given = {"query": query, "key": key, "value": value, "similarity": similarity, "mask": mask, "bias": bias}
+    local, mesh, axis, layout = unwrap_dtensors(given, mesh, axis)
     if layout is not None and SEQUENCE not in layout.roles:
         if split not in ("auto", "heads"):
             wanted = "'auto' or 'heads' for DTensors whose sequence is not sharded"
             raise OptionError(complaint("split", repr(split), wanted))
         returns: dict[str, Any] = {"return_lse": return_lse, "return_weights": return_weights}
-        answer = local_attention(**_whole_call(local), dropout=dropout, backend=backend, **returns)
+        answer = local_attention(**local, dropout=dropout, backend=backend, **returns)
     else:
-        sharded = _read("attention", local, layout, dropout, backend, split, (return_lse, return_weights))
+        options = dropout, backend, split, (return_lse, return_weights)
+        sharded = read_sharded_inputs("attention", agreed_axis(mesh, axis), local, layout, options)
         answer = restore_shape(sharded.call, _run(sharded))
     if layout is None:
         return answer
@@ -101,20 +103,8 @@ def _run(sharded: ShardedInputs) -> Result:
     if not (extent.len_k and extent.len_q and extent.heads and extent.batch):
         return empty_result(call._replace(extent=call.extent._replace(len_k=extent.len_k)))
     with torch.autocast(call.query.device.type, enabled=False):
-        result = choose(sharded).run(sharded)
+        result = run_split(sharded)
     return agree_before_backward(sharded.axis, result) if sharded.needs_grad else result
-
-
-def _whole_call(local: LocalInputs) -> dict[str, Any]:
-    return {name: getattr(local, name) for name in ("query", "key", "value", "similarity", "mask", "bias")}
-
-
-def _read(call: str, local: LocalInputs, layout: Layout | None, *options: Any) -> ShardedInputs:
-    axis, more = agreed_axis(local.mesh, local.axis), {} if layout is None else layout.arguments
-    sharded = read_sharded_inputs(axis, local, *options, {"call": call} | more)  # pyright: ignore[reportCallIssue]
-    if layout is not None:
-        layout.check_lengths(sharded)
-    return sharded
 
 
 def explain(
@@ -146,8 +136,10 @@ def explain(
     Raises:
         The same errors as `attention`.
     """
-    local, layout = unwrap_dtensors(LocalInputs(query, key, value, similarity, mask, bias, mesh, axis))
+    given = {"query": query, "key": key, "value": value, "similarity": similarity, "mask": mask, "bias": bias}
+    local, mesh, axis, layout = unwrap_dtensors(given, mesh, axis)
     if layout is not None and SEQUENCE not in layout.roles:
-        choice = explain_local(**_whole_call(local), dropout=dropout, backend=backend)
+        choice = explain_local(**local, dropout=dropout, backend=backend)
         return SplitChoice(LOCAL, split, (Candidate(LOCAL, (), seconds=choice.seconds),), choice.call, 1)
-    return explain_split(_read("explain", local, layout, dropout, backend, split, (return_lse, return_weights)))
+    options = dropout, backend, split, (return_lse, return_weights)
+    return explain_split(read_sharded_inputs("explain", agreed_axis(mesh, axis), local, layout, options))

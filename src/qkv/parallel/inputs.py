@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
-from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..backends import linear
-from ..backends.reference import Result
 from ..errors import DtypeError, OptionError, OptionTypeError, QkvError, ShapeError, complaint
 from ..features import feature_count, feature_maps
 from ..inputs import AttentionInputs, check_bias, check_sink, check_tensors, compute_dtype, read_inputs
@@ -28,7 +25,7 @@ from .transfer import Axis, axis_index, read_axis
 
 SPLITS = ("auto", "ring", "gather", "heads", "scan", "argmax")
 Range = tuple[int, int]
-Returns = tuple[bool, bool]  # the log-sum-exp, the weights
+Options = tuple[float, str, str, tuple[bool, bool]]  # dropout, backend, split; whether lse and weights are returned
 _REPLICATED, _BATCH, _HEADS, SEQUENCE = "replicated", "batch", "heads", "sequence"
 
 
@@ -39,32 +36,21 @@ def intersection(one: Range, other: Range) -> Range:
 
 
 class Shards(NamedTuple):
-    """The positions of each rank: rank r has edges[r] to edges[r + 1] - 1.
+    """How many positions each rank has.
 
-    >>> Shards.of_lengths([3, 0, 2]).of(2)
+    >>> Shards([3, 0, 2]).of(2)
     (3, 5)
     """
 
-    edges: tuple[int, ...]
-
-    @classmethod
-    def of_lengths(cls, lengths: list[int]) -> Shards:
-        return cls((0, *accumulate(lengths)))
+    lengths: list[int]
 
     def of(self, rank: int) -> Range:
-        return self.edges[rank], self.edges[rank + 1]
+        start = sum(self.lengths[:rank])
+        return start, start + self.lengths[rank]
 
     @property
     def ranges(self) -> list[Range]:
-        return list(pairwise(self.edges))
-
-    @property
-    def lengths(self) -> list[int]:
-        return [stop - start for start, stop in self.ranges]
-
-    @property
-    def total(self) -> int:
-        return self.edges[-1]
+        return [self.of(rank) for rank in range(len(self.lengths))]
 
 
 class ShardedInputs(NamedTuple):
@@ -120,38 +106,14 @@ class ShardedInputs(NamedTuple):
         return self.needed_keys(rank, of) != (0, 0)
 
 
-class Strategy(NamedTuple):
-    """A way to split a call over ranks.
-
-    reasons_against: why it cannot run a call; the same on every rank, since it depends only on what the ranks agreed
-    on. run: the result for this rank's queries, in the dtype of the query, in four dimensions; lse and weights if
-    requested.
-    """
-
-    name: str
-    summary: str
-    reasons_against: Callable[[ShardedInputs], tuple[str, ...]]
-    run: Callable[[ShardedInputs], Result]
-
-
-class LocalInputs(NamedTuple):
-    """The arguments of a call that describe its tensors, with this rank's shards as plain tensors."""
-
-    query: Any
-    key: Any
-    value: Any
-    similarity: Any
-    mask: Any
-    bias: Any
-    mesh: Any
-    axis: Any
-
-
 def read_sharded_inputs(
-    axis: Axis, local: LocalInputs, dropout: float, backend: str, split: str, returns: Returns, more: dict[str, str]
+    name: str, axis: Axis, local: dict[str, Any], layout: Layout | None, options: Options
 ) -> ShardedInputs:
-    """Check this rank's arguments, compare them and `more` with the other ranks', and check the whole call."""
-    query, key, value, similarity, mask, bias, *_ = local
+    """Check this rank's arguments of a call, compare them with the other ranks', and check the whole call.
+
+    local: query, key, value, similarity, mask and bias, with this rank's shards as plain tensors.
+    """
+    (query, key, value, similarity, mask, bias), (dropout, backend, split, returns) = local.values(), options
     with sharing_errors(axis):
         call = read_inputs(query, key, value, similarity, None, None, dropout, backend, *returns)
         _check_local_inputs(axis, call, split)
@@ -161,7 +123,8 @@ def read_sharded_inputs(
             features = feature_count(call.similarity, call.width)
             gradients["map"] = linear.map_requires_grad(feature_maps(call.similarity, call.width), call)
     arguments = {
-        **more,
+        "call": name,
+        **({} if layout is None else layout.arguments),
         "dtype": dtype_text(call.query.dtype),
         "dimensions": str(call.extent.dims),
         "batch": str(call.extent.batch),
@@ -178,8 +141,8 @@ def read_sharded_inputs(
         "gradients": ", ".join(name for name, needed in gradients.items() if needed) or "none",
     }
     every = agree(axis, arguments, (call.extent.len_q, call.extent.len_k, *sizes))
-    queries, keys = (Shards.of_lengths([numbers[index] for numbers in every]) for index in (0, 1))
-    extent = call.extent._replace(len_q=queries.total, len_k=keys.total)
+    queries, keys = (Shards([numbers[index] for numbers in every]) for index in (0, 1))
+    extent = call.extent._replace(len_q=sum(queries.lengths), len_k=sum(keys.lengths))
     if mask is not None:
         mask = mask.resolved(extent)
         mask.check_contents(extent)
@@ -188,8 +151,11 @@ def read_sharded_inputs(
         for rank, shape in enumerate(shapes):
             _check_bias_sizes(rank, shape, extent, queries.of(rank))
         bias = _local_bias(bias, call, extent, queries.of(axis.rank))
-    requires_grad = tuple(gradients[name] for name in ("query", "key", "value", "bias", "sink"))
-    return ShardedInputs(axis, call, mask, bias, shapes, extent, queries, keys, split, requires_grad)
+    requires_grad = tuple(gradients[each] for each in ("query", "key", "value", "bias", "sink"))
+    sharded = ShardedInputs(axis, call, mask, bias, shapes, extent, queries, keys, split, requires_grad)
+    if layout is not None:
+        layout.check_lengths(sharded)
+    return sharded
 
 
 def _check_local_inputs(axis: Axis, call: AttentionInputs, split: str) -> None:
@@ -249,10 +215,9 @@ def _local_bias(bias: Tensor, call: AttentionInputs, extent: Extent, rows: Range
 
 def sink_of_heads(similarity: AnySimilarity, heads: int, own: Range) -> AnySimilarity:
     """The similarity for some of the heads: a sink with a logit for each head is sliced."""
-    sink = similarity.sink if isinstance(similarity, Softmax) else None
-    if not isinstance(similarity, Softmax) or not isinstance(sink, Tensor) or tuple(sink.shape) != (heads,):
+    if not isinstance(similarity, Softmax) or getattr(similarity.sink, "shape", None) != (heads,):
         return similarity
-    return Softmax(similarity.scale, similarity.softcap, sink[own[0] : own[1]])
+    return Softmax(similarity.scale, similarity.softcap, similarity.sink[own[0] : own[1]])  # pyright: ignore
 
 
 class Layout(NamedTuple):
@@ -280,11 +245,11 @@ class Layout(NamedTuple):
     def check_lengths(self, sharded: ShardedInputs) -> None:
         """Check that the lengths of the shards add up to those of the DTensors."""
         for name, shards in (("query", sharded.queries), ("key", sharded.keys), ("value", sharded.keys)):
-            length = self.shapes[name][-2]
-            if shards.total != length:
+            length, total = self.shapes[name][-2], sum(shards.lengths)
+            if total != length:
                 given = f"a DTensor of length {length} whose shards have {', '.join(map(str, shards.lengths))}"
                 hint = "give DTensor.from_local shape= and stride= where shards are uneven"
-                raise ShapeError(complaint(name, given, f"{shards.total}, the sum of the lengths", hint))
+                raise ShapeError(complaint(name, given, f"{total}, the sum of the lengths", hint))
 
     def wrap(self, local: Tensor) -> Tensor:
         """A part of the answer as a DTensor."""
@@ -298,15 +263,16 @@ class Layout(NamedTuple):
         return DTensor.from_local(local.contiguous(), self.mesh, self.placements, shape=shape, stride=stride)
 
 
-def unwrap_dtensors(given: LocalInputs) -> tuple[LocalInputs, Layout | None]:
+def unwrap_dtensors(given: dict[str, Any], mesh: Any, axis: Any) -> tuple[dict[str, Any], Any, Any, Layout | None]:
     """The local shards of DTensors, with the part of the other arguments that belongs to them; plain tensors
-    unchanged. And the layout of the DTensors."""
-    if not any(map(_is_dtensor, (given.query, given.key, given.value, given.bias))):
-        return given, None
+    unchanged. Then the mesh, the axis of the sequence, and the layout of the DTensors."""
+    tensors = [given[name] for name in ("query", "key", "value", "bias")]
+    if not any(map(_is_dtensor, tensors)):
+        return given, mesh, axis, None
     try:
-        return _unwrap(given)
+        return _unwrap(given, mesh, axis)
     except (QkvError, RuntimeError, TypeError, ValueError) as error:
-        for tensor in filter(_is_dtensor, given[:3]):  # the ranks along which the sequence is sharded wait for this one
+        for tensor in filter(_is_dtensor, tensors[:3]):  # the ranks along which the sequence is sharded wait for this
             for index, placement in enumerate(tensor.placements):
                 if placement.is_shard(tensor.dim() - 2) or placement.is_shard(-2):
                     agree(read_axis(tensor.device_mesh, index), error)  # raises it
@@ -319,25 +285,29 @@ def _is_dtensor(thing: Any) -> bool:
     return module is not None and isinstance(thing, module.DTensor)
 
 
-def _unwrap(given: LocalInputs) -> tuple[LocalInputs, Layout]:
-    inputs = {"query": given.query, "key": given.key, "value": given.value}
+def _unwrap(given: dict[str, Any], mesh: Any, axis: Any) -> tuple[dict[str, Any], Any, Any, Layout]:
+    inputs = {name: given[name] for name in ("query", "key", "value")}
     plain = [name for name, tensor in inputs.items() if not _is_dtensor(tensor)]
     if plain:
         got = f"plain tensors for {', '.join(plain)}, DTensors for the others"
         hint = "DTensor.from_local(shard, mesh, placements) makes one, and to_local() gives its shard"
         raise DtypeError(complaint("query, key, value", got, "three DTensors or three plain shards", hint))
-    own = given.query.device_mesh
-    meshes = {name: t.device_mesh for name, t in (inputs | {"bias": given.bias}).items() if _is_dtensor(t)}
-    for name, mesh in meshes.items():
-        if mesh != own:
-            raise OptionError(complaint(name, f"a DTensor on {mesh}", f"the query's mesh, {own}"))
-    if _is_dtensor(getattr(given.similarity, "sink", None)):
+    own, similarity, mask, bias = (
+        inputs["query"].device_mesh,
+        given["similarity"],
+        as_mask(given["mask"]),
+        given["bias"],
+    )
+    for name, tensor in given.items():
+        if _is_dtensor(tensor) and tensor.device_mesh != own:
+            raise OptionError(complaint(name, f"a DTensor on {tensor.device_mesh}", f"the query's mesh, {own}"))
+    if _is_dtensor(getattr(similarity, "sink", None)):
         hint = "full_tensor() makes one"
         raise DtypeError(complaint("sink", "a DTensor", "a plain tensor with the logits of all heads", hint))
     local = [_to_local(tensor) for tensor in inputs.values()]
     check_tensors(*local)
-    layout = _read_layout(inputs, _requested_axis(own, given.mesh, given.axis))
-    similarity, mask, bias, extent = given.similarity, as_mask(given.mask), given.bias, layout.extent
+    layout = _read_layout(inputs, _requested_axis(own, mesh, axis))
+    extent = layout.extent
     if isinstance(bias, Tensor) and bias.dim() <= extent.dims:  # others are refused with the other arguments
         bias = _bias_of_part(bias, layout)
     if layout.has_part:
@@ -353,7 +323,8 @@ def _unwrap(given: LocalInputs) -> tuple[LocalInputs, Layout]:
             local = [tensor.unsqueeze(1) for tensor in local]
             bias = bias.unsqueeze(1) if isinstance(bias, Tensor) and bias.dim() == 3 else bias
     along = layout.roles.index(SEQUENCE) if SEQUENCE in layout.roles else None
-    return LocalInputs(local[0], local[1], local[2], similarity, mask, bias, own, along), layout
+    part = dict(zip(inputs, local, strict=True)) | {"similarity": similarity, "mask": mask, "bias": bias}
+    return part, own, along, layout
 
 
 def _requested_axis(own: Any, mesh: Any, axis: Any) -> int | None:
@@ -416,13 +387,12 @@ def _axis_name(mesh: Any, index: int) -> str:
 def _own_range(mesh: Any, roles: tuple[str, ...], role: str, size: int) -> Range:
     """This rank's part of a dimension: each axis of the mesh divides what the axes before it left, as torch.chunk
     does."""
-    lo, hi = 0, size
+    own = range(size)
     for index, found in enumerate(roles):
         if found == role:
-            each = -(-(hi - lo) // mesh.size(index))
-            lo = min(hi, lo + each * mesh.get_local_rank(index))
-            hi = min(hi, lo + each)
-    return lo, hi
+            each = -(-len(own) // mesh.size(index))
+            own = own[each * mesh.get_local_rank(index) :][:each]
+    return own.start, own.stop
 
 
 def _bias_of_part(bias: Any, layout: Layout) -> Tensor:

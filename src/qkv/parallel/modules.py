@@ -15,8 +15,7 @@ from ..nn.attention import Attention
 from ..nn.block import Block, FeedForward
 from ..nn.positions import BiasPositions, RelativeBias
 from ..nn.stacks import EncoderDecoder, Stack
-from .check import CHECKED_METHODS, CheckedCall
-from .consensus import agree, agreed_axis, dtype_text, sharing_errors
+from .consensus import CHECKED_METHODS, CheckedCall, agree, agreed_axis, dtype_text, sharing_errors
 from .transfer import CALLS, Axis, raising_peer_lost
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -150,12 +149,11 @@ def _shard_layers(module: nn.Module, mesh: DeviceMesh, axis: Axis) -> None:
         parallelize_module(layer, mesh, styles)
         if isinstance(layer, Attention):
             _shard_heads(layer, mesh, axis, done)
-    for layer in module.modules():
+    for layer in list(module.modules()):
         if isinstance(layer, Attention | FeedForward | Block):
             layer.register_forward_pre_hook(_before_forward(axis))
-    for holder in list(module.modules()):
-        if id(getattr(holder, "positions", None)) in done:
-            holder.positions = done[id(holder.positions)][1]
+        if id(getattr(layer, "positions", None)) in done:
+            layer.positions = done[id(layer.positions)][1]
 
 
 def _before_forward(axis: Axis) -> Callable[[nn.Module, Any], None]:

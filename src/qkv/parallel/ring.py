@@ -29,9 +29,10 @@ from ..backends.reference import NEG_INF, Result
 from ..backends.sdpa import add_sink
 from ..inputs import AttentionInputs, read_inputs
 from ..similarity import Softmax
-from .inputs import Range, ShardedInputs, Strategy, intersection
+from .inputs import Range, ShardedInputs, intersection
 from .transfer import RESULTS, Axis, Message, Pending, start
 
+SUMMARY = "keys and values are sent round a ring, partial results are merged by log-sum-exp"
 Step = tuple[int, int]  # in (distance, number) every rank sends its number-th piece to the rank `distance` after it
 MIN_PIECE, MAX_PIECES = 1024, 64  # tokens of a message, and messages of a shard
 MAX_BALANCED_RATIO = 0.95  # partners exchange queries if that reduces the work of the busiest rank by this factor
@@ -50,7 +51,6 @@ def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
 
 
 def run(sharded: ShardedInputs) -> Result:
-    RUNS["parallel.ring"] += 1
     call, schedule = sharded.call, Schedule(sharded)
     if sharded.needs_grad:
         inputs = call.query, call.key, call.value, sharded.bias, call.sink
@@ -194,11 +194,7 @@ def _swap(axis: Axis, partner: int, outgoing: Tensor, incoming: Tensor) -> Tenso
     second copy of either. Both ranks know both sizes, and so the number of strips."""
     largest = max(outgoing.numel(), incoming.numel()) * outgoing.element_size()
     strips = min(MAX_STRIPS, 1 + largest // STRIP_BYTES)
-    for strip in range(strips):
-        sent, target = (
-            tensor[:, :, tensor.shape[2] * strip // strips : tensor.shape[2] * (strip + 1) // strips]
-            for tensor in (outgoing, incoming)
-        )
+    for sent, target in zip(*(tensor.tensor_split(strips, dim=2) for tensor in (outgoing, incoming)), strict=True):
         buffer = torch.empty_like(target, memory_format=torch.contiguous_format)
         start(axis, [Message(partner, sent.contiguous())], [Message(partner, buffer)]).wait()
         target.copy_(buffer)
@@ -351,8 +347,8 @@ class _RingAttention(torch.autograd.Function):
             grad_lse = torch.zeros_like(lse) if grad_lse is None else grad_lse.masked_fill(empty, 0.0)
         given = query, key, value, bias
         wanted = [t is not None and needed for t, needed in zip(given, sharded.requires_grad[:4], strict=True)]
-        zeros = [None if t is None else torch.zeros_like(t, dtype=lse.dtype) for t in given]
-        grads: Any = _Gradients(zeros[0], zeros[1], zeros[2], zeros[3] if wanted[3] else None)  # pyright: ignore
+        zeros = [torch.zeros_like(t, dtype=lse.dtype) for t in (given if wanted[3] else given[:3])]
+        grads: Any = _Gradients(*zeros)
         own = Rows(sharded.rows, query, out, lse, grad_out, grad_lse, grads.query, bias)
         _backward(sharded, ctx.schedule, own, grads)
         grad_sink = None
@@ -369,7 +365,7 @@ class _Gradients(NamedTuple):
     query: Tensor
     key: Tensor
     value: Tensor
-    bias: Tensor | None
+    bias: Tensor | None = None
 
 
 def _backward(sharded: ShardedInputs, schedule: Schedule, own: Rows, grads: _Gradients) -> None:
@@ -386,9 +382,8 @@ def _backward(sharded: ShardedInputs, schedule: Schedule, own: Rows, grads: _Gra
             total[:, :, max(0, keys[0] - first) : max(0, keys[1] - first)] += more
 
     for step, keys, key, value in _blocks(sharded, schedule, every, own_work):
-        block = grads._replace(
-            key=torch.zeros_like(key, dtype=own.lse.dtype), value=torch.zeros_like(value, dtype=own.lse.dtype)
-        )
+        of_key, of_value = (torch.zeros_like(tensor, dtype=dtype) for tensor in (key, value))
+        block = _Gradients(grads.query, of_key, of_value, grads.bias)
         for rows in every:
             _add_gradients(sharded, rows, key, value, keys, block)
         if len(returning) == 2:
@@ -464,8 +459,3 @@ def _autograd_gradients(call: AttentionInputs, tile: Rows, with_bias: bool) -> l
     results, grads = [result.out, result.lse], [block_grad_out.to(result.out.dtype), block_grad_lse]
     found = torch.autograd.grad(results, wanted, grads, allow_unused=True)
     return [*(torch.zeros_like(t) if g is None else g for g, t in zip(found, wanted, strict=True)), None][:4]
-
-
-RING = Strategy(
-    "ring", "keys and values are sent round a ring, partial results are merged by log-sum-exp", reasons_against, run
-)

@@ -30,8 +30,10 @@ from ..features import FeatureMaps, feature_maps
 from ..inputs import compact
 from ..shapes import Bool, Float
 from . import gather
-from .inputs import ShardedInputs, Strategy
+from .inputs import ShardedInputs
 from .transfer import AGREEMENT, Axis, Message, all_gather, all_to_all, start
+
+SUMMARY = "sums of features are sent instead of keys, for any length"
 
 
 def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
@@ -79,7 +81,6 @@ def run(sharded: ShardedInputs) -> Result:
     if any(map(bool, all_gather(axis, nonfinite, AGREEMENT))):
         RUNS["parallel.scan.nonfinite"] += 1
         return gather.run(sharded)
-    RUNS["parallel.scan"] += 1
     with torch.no_grad():
         state = prefix_sum(axis, own, 1) if part.causal else sum_all(axis, own)
         out = _attend(sharded, part, state)
@@ -195,6 +196,3 @@ def sum_all(axis: Axis, own: Tensor) -> Float[Tensor, "batch heads_kv features w
         total += part
     (whole,) = all_to_all(axis, [[total] * axis.size], [[(hi - lo,) for lo, hi in bounds]])
     return torch.cat(whole).view(own.shape)
-
-
-SCAN = Strategy("scan", "sums of features are sent instead of keys, for any length", reasons_against, run)

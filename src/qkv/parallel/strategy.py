@@ -14,21 +14,23 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..backends import BACKENDS
-from ..backends.dispatch import describe
+from ..backends.base import RUNS, Result
+from ..backends.dispatch import describe, refusal
 from ..cost.communication import LOOPBACK, Link, Spread, Wire, links, wire
 from ..cost.price import product_flops, readable_bytes
 from ..cost.readable import count_text, readable_seconds, wrap_lines
-from ..errors import BackendRefused
 from ..features import feature_count
 from ..functional import attention
 from ..inputs import AttentionInputs
 from . import argmax, gather, heads, ring, scan
 from .consensus import agree
-from .inputs import ShardedInputs, Strategy
+from .inputs import ShardedInputs
 from .transfer import Axis, Message, all_gather, read_axis, start
 
-# By memory, least first: a later strategy is chosen only if it is faster by this factor and by that many seconds.
-STRATEGIES = {each.name: each for each in (argmax.ARGMAX, scan.SCAN, ring.RING, heads.HEADS, gather.GATHER)}
+# Each has a SUMMARY; `reasons_against`, which depends only on what the ranks agreed on; and `run`, the result for this
+# rank's queries in four dimensions. By memory, least first: a later strategy is chosen only if it is faster by this
+# factor and by that many seconds.
+STRATEGIES = {"argmax": argmax, "scan": scan, "ring": ring, "heads": heads, "gather": gather}
 MAX_TIME_RATIO, MIN_SECONDS_SAVED = 0.95, 5e-4
 LOCAL = "none"  # the strategy where every rank has whole sequences
 SMALL, LARGE = 64, 4 << 20  # bytes of a message
@@ -55,7 +57,11 @@ def measure(mesh: DeviceMesh | None = None, axis: str | int | None = None) -> Li
     """
     ranks = read_axis(mesh, axis)
     agree(ranks, {"call": "measure"})
-    own = _time_axis(ranks)
+    own = [_time_message(ranks, size) for size in REPEATS] if ranks.size > 1 else [0.0, 0.0]
+    all_gather(ranks, torch.zeros(1, device=ranks.device))  # all ranks begin the calls together
+    tensors = [torch.full(TIMED_SHAPE, 0.5, device=ranks.device) for _ in range(3)]
+    with torch.no_grad():
+        own.append(_median_seconds(lambda: attention(*tensors), TIMED_CALLS, ranks))
     # Those of the slowest rank: the others wait for it.
     every = torch.stack(all_gather(ranks, torch.tensor(own, dtype=torch.float64, device=ranks.device)))
     small, large, seconds = every.amax(0).tolist()
@@ -79,21 +85,10 @@ def _default_link() -> Link:
     return replace(links()[LOOPBACK], name="built-in figures", source="", title="")
 
 
-def _time_axis(axis: Axis) -> list[float]:
-    """Seconds of a small message, of a large one, and of a call."""
-    found = [0.0, 0.0]
-    if axis.size > 1:
-        found = [_time_message(axis, size) for size in (SMALL, LARGE)]
-        all_gather(axis, torch.zeros(1, device=axis.device))  # all ranks begin the calls together
-    tensors = [torch.full(TIMED_SHAPE, 0.5, device=axis.device) for _ in range(3)]
-    with torch.no_grad():
-        return [*found, _median_seconds(lambda: attention(*tensors), TIMED_CALLS, axis)]
-
-
 def _time_message(axis: Axis, size: int) -> float:
     out, into = (torch.zeros(size, dtype=torch.uint8, device=axis.device) for _ in range(2))
-    send = [Message(axis.after(1), out)], [Message(axis.after(-1), into)]
-    return _median_seconds(lambda: start(axis, *send).wait(), REPEATS[size], axis)
+    messages = [Message(axis.after(1), out)], [Message(axis.after(-1), into)]
+    return _median_seconds(lambda: start(axis, *messages).wait(), REPEATS[size], axis)
 
 
 def _median_seconds(run: Callable[[], object], repeats: int, axis: Axis) -> float:
@@ -121,10 +116,8 @@ def strategy_cost(sharded: ShardedInputs, split: str) -> Wire:
     features = max(1, feature_count(call.similarity, call.width)) if sums else None
     sizes = extent.batch, extent.heads, call.heads_kv, call.width, call.width_v, extent.len_k
     band = causal, window if causal and window < extent.len_k else None
-    ranks, item = sharded.axis.size, call.query.dtype.itemsize
-    numbers: Any = [max(1, size) for size in sizes]
-    spread = Spread(*numbers, ranks, item, *band, sharded.needs_grad, features)  # pyright: ignore
-    return wire(split, spread)
+    numbers: Any = [*(max(1, size) for size in sizes), sharded.axis.size, call.query.dtype.itemsize]
+    return wire(split, Spread(*numbers, *band, sharded.needs_grad, features))  # pyright: ignore
 
 
 @dataclass(frozen=True)
@@ -193,7 +186,7 @@ class SplitChoice:
             texts = [f"{self.call}, on this rank", "-> nothing is sent: every rank has whole sequences"]
             return "\n".join(line for text in texts for line in wrap_lines(text, ""))
         lines = wrap_lines(f"{self.call}, over {count_text(self.ranks, 'rank')}", "")
-        lines += wrap_lines(f"-> {self.split}: {STRATEGIES[self.split].summary}", "")
+        lines += wrap_lines(f"-> {self.split}: {STRATEGIES[self.split].SUMMARY}", "")
         passes = "forward and backward" if cost.backward is not None else "forward"
         sent, memory, total = (readable_bytes(size) for size in (cost.sent, cost.peak_bytes, cost.total))
         busiest = f"{sent} sent in {cost.messages} messages, {memory} of memory on the busiest rank"
@@ -206,11 +199,13 @@ class SplitChoice:
     def _repr_html_(self) -> str:
         rows = ""
         for each in self.candidates:
-            cells = ["chosen" if each.split == self.split else "; ".join(self._why_not(each)), "", "", ""]
-            if each.cost is not None:
-                cells[1:3] = readable_bytes(each.cost.sent), readable_bytes(each.cost.peak_bytes)
-                cells[3] = readable_seconds(each.seconds)
-            numbers = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+            cells, cost = ["chosen" if each.split == self.split else "; ".join(self._why_not(each))], each.cost
+            figures = cost and (
+                readable_bytes(cost.sent),
+                readable_bytes(cost.peak_bytes),
+                readable_seconds(each.seconds),
+            )
+            numbers = "".join(f"<td>{html.escape(cell)}</td>" for cell in (*cells, *(figures or ("", "", ""))))
             rows += f"<tr><th scope='row'>{each.split}</th>{numbers}</tr>"
         titles = ("split", "why", "sent by a rank", "memory of a rank", "time")
         head = "".join(f"<th scope='col'>{title}</th>" for title in titles)
@@ -218,13 +213,15 @@ class SplitChoice:
         return f"<table><caption>{caption}</caption><tr>{head}</tr>{rows}</table>"
 
 
-def choose(sharded: ShardedInputs) -> Strategy:
-    """The strategy that runs this call. It depends only on what all ranks agreed on, so all choose the same."""
-    return STRATEGIES[_select(sharded, _list_candidates(sharded))]
+def run_split(sharded: ShardedInputs) -> Result:
+    """Run the strategy that depends only on what all ranks agreed on, so that all choose the same."""
+    split = _select(sharded, _list_candidates(sharded))
+    RUNS[f"parallel.{split}"] += 1
+    return STRATEGIES[split].run(sharded)
 
 
 def explain_split(sharded: ShardedInputs) -> SplitChoice:
-    """The choice of `choose`, with all strategies."""
+    """The choice of `run_split`, with all strategies."""
     candidates, link = _list_candidates(sharded), link_of(sharded.axis)
     chosen, whole = _select(sharded, candidates), describe(_undivided_inputs(sharded))
     return SplitChoice(chosen, sharded.split, candidates, whole, sharded.axis.size, link)
@@ -237,11 +234,11 @@ def _undivided_inputs(sharded: ShardedInputs) -> AttentionInputs:
 
 def _list_candidates(sharded: ShardedInputs) -> tuple[Candidate, ...]:
     """All strategies, in the order of `STRATEGIES`."""
-    link, found = link_of(sharded.axis), []
+    found, link = [], link_of(sharded.axis)
     for name, strategy in STRATEGIES.items():
         reasons = strategy.reasons_against(sharded)
-        cost = None if reasons else strategy_cost(sharded, name)
-        found.append(Candidate(name, reasons, cost, float("inf") if cost is None else link.seconds(cost)))
+        cost = strategy_cost(sharded, name) if not reasons else None
+        found.append(Candidate(name, reasons, cost, link.seconds(cost) if cost else float("inf")))
     return tuple(found)
 
 
@@ -252,22 +249,16 @@ def _select(sharded: ShardedInputs, candidates: tuple[Candidate, ...]) -> str:
     against = () if backend == "auto" else BACKENDS[backend].reasons_against(whole)
     if against:
         wanted = f"a backend that can run {describe(whole)}"
-        raise _refusal("backend", backend, wanted, against, "backend='auto' lets each rank choose")
+        raise refusal("backend", backend, wanted, against, "backend='auto' lets each rank choose")
     possible = [each for each in candidates if not each.reasons]
     if sharded.split != "auto":
         (requested,) = (each for each in candidates if each.split == sharded.split)
         if requested.reasons:
             hint = f"split='auto' chooses among: {', '.join(each.split for each in possible)}"
-            raise _refusal("split", sharded.split, "a strategy that can run this call", requested.reasons, hint)
+            raise refusal("split", sharded.split, "a strategy that can run this call", requested.reasons, hint)
         return sharded.split
     chosen = possible[0]
     for each in possible[1:]:
         if each.seconds < min(MAX_TIME_RATIO * chosen.seconds, chosen.seconds - MIN_SECONDS_SAVED):
             chosen = each
     return chosen.split
-
-
-def _refusal(argument: str, given: str, wanted: str, reasons: tuple[str, ...], hint: str) -> BackendRefused:
-    listed = "".join(f"\n  - {reason}" for reason in reasons)
-    message = f"{argument}: got {given!r}, wanted {wanted}. Against it:{listed}\nHint: {hint}."
-    return BackendRefused(message, reasons)

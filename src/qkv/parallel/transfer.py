@@ -12,12 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from itertools import product
 from threading import Thread
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..errors import OptionError, OptionTypeError, PeerLost, QkvError, complaint
@@ -109,6 +111,11 @@ _TRAFFIC_NAMES = {DATA: "data", AGREEMENT: "agreement", RESULTS: "data"}
 _ERRORS = RuntimeError, dist.DistError
 
 
+# For each tensor, one for each rank.
+Parts = Sequence[Sequence[Tensor]]
+Shapes = Sequence[Sequence[Sequence[int]]]
+
+
 class Message(NamedTuple):
     """A contiguous tensor to or from a rank of the axis."""
 
@@ -171,9 +178,7 @@ def all_gather(axis: Axis, tensor: Tensor, tag: int = DATA) -> list[Tensor]:
     return all_to_all(axis, [[tensor] * axis.size], [[tensor.shape] * axis.size], tag)[0]
 
 
-def all_to_all(
-    axis: Axis, outgoing: Sequence[Sequence[Tensor]], shapes: Sequence[Sequence[Sequence[int]]], tag: int = DATA
-) -> list[list[Tensor]]:
+def all_to_all(axis: Axis, outgoing: Parts, shapes: Shapes, tag: int = DATA) -> list[list[Tensor]]:
     """Send outgoing[t][r] to rank r; return for each t what every rank sent, in rank order. shapes[t][r]: of what rank
     r sends; a rank's part for itself is not sent."""
     found, pending = start_all_to_all(axis, outgoing, shapes, tag)
@@ -182,19 +187,46 @@ def all_to_all(
 
 
 def start_all_to_all(
-    axis: Axis, outgoing: Sequence[Sequence[Tensor]], shapes: Sequence[Sequence[Sequence[int]]], tag: int = DATA
+    axis: Axis, outgoing: Parts, shapes: Shapes, tag: int = DATA
 ) -> tuple[list[list[Tensor]], Pending]:
     """Start an `all_to_all`; the tensors are complete after `wait`."""
-    found = [
-        [part.new_empty(shape) for part, shape in zip(*each, strict=True)]
-        for each in zip(outgoing, shapes, strict=True)
-    ]
-    for received, parts in zip(found, outgoing, strict=True):
-        received[axis.rank] = parts[axis.rank]
+    found = []
+    for parts, sizes in zip(outgoing, shapes, strict=True):
+        found.append([part.new_empty(size) for part, size in zip(parts, sizes, strict=True)])
+        found[-1][axis.rank] = parts[axis.rank]
     others = [axis.after(step) for step in range(1, axis.size)]
     sends = [Message(rank, parts[rank].contiguous()) for rank in others for parts in outgoing]
     receives = [Message(rank, parts[rank]) for rank in reversed(others) for parts in found]
     return found, start(axis, sends, receives, tag)
+
+
+class _Exchange(torch.autograd.Function):
+    """The parts of each tensor follow one another; gradients of tensors that need none are not sent."""
+
+    @staticmethod
+    def forward(ctx, axis: Axis, shapes: Shapes, tag: int, *parts: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.axis, ctx.tag, ctx.shapes = axis, tag, [part.shape for part in parts]
+        groups = [parts[first : first + axis.size] for first in range(0, len(parts), axis.size)]
+        found = [part for received in all_to_all(axis, groups, shapes, tag) for part in received]
+        needed = ctx.needs_input_grad[3:]
+        ctx.mark_non_differentiable(*(part for part, learns in zip(found, needed, strict=True) if not learns))
+        return tuple(found)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *grads: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        size, back = ctx.axis.size, list[Any]([None]) * len(grads)
+        groups = [slice(at, at + size) for at in range(0, len(grads), size) if ctx.needs_input_grad[3 + at]]
+        found = all_to_all(ctx.axis, [grads[own] for own in groups], [ctx.shapes[own] for own in groups], ctx.tag)
+        for own, parts in zip(groups, found, strict=True):
+            back[own] = parts
+        return None, None, None, *back
+
+
+def exchange(axis: Axis, outgoing: Parts, shapes: Shapes, tag: int = DATA) -> list[tuple[Tensor, ...]]:
+    """`all_to_all`, differentiable: in the backward pass gradients are sent back to the ranks of the tensors."""
+    found: Any = _Exchange.apply(axis, shapes, tag, *(part for parts in outgoing for part in parts))
+    return [found[first : first + axis.size] for first in range(0, len(found), axis.size)]
 
 
 DOUBLING_RANKS = 8  # from this number of ranks on, recursive doubling is faster than a message to each rank
@@ -255,14 +287,13 @@ def give_up(axis: Axis, suspects: Sequence[int], error: BaseException) -> PeerLo
     reason = reason.split(". ")[0]
     within = "" if timeout is None else f" within the timeout of {timeout.total_seconds():g} s"
     which = f"rank{'s' * (len(peers) > 1)} {', '.join(map(str, peers))} of axis {axis.name!r} ({axis.size} ranks)"
+    which_of = f"{'one of ' * (len(peers) > 1)}{which}"
     if peers is waiting:
         message = f"{which} gave up: this rank did not respond{within}"
     elif any(word in reason for word in ("closed", "reset", "refused", "Broken pipe")):
-        message = (
-            f"{'one of ' * (len(peers) > 1)}{which} closed the connection: its process ended, or it gave up on a call"
-        )
+        message = f"{which_of} closed the connection: its process ended, or it gave up on a call"
     else:
-        message = f"{'one of ' * (len(peers) > 1)}{which} did not respond{within}"
+        message = f"{which_of} did not respond{within}"
     where = f"axis {axis.name!r}, rank {axis.rank}, in {CALLS.get(axis.key, 'its first call')}"
     return PeerLost(f"{where}: {message}. Hint: {_HINT}. ({reason[:200]})", peers)
 
@@ -282,15 +313,12 @@ def raising_peer_lost(axis: Axis) -> Iterator[None]:
 def timeout_of(axis: Axis) -> timedelta | None:
     """How long a rank waits for another: the timeout of its group, but at most that of the default process group, since
     torch gives the groups of a mesh half an hour."""
-    known = [_group_timeout(group) for group in (axis.group, dist.group.WORLD) if group is not None]
-    return min((each for each in known if each is not None), default=None)
-
-
-def _group_timeout(group: Any) -> timedelta | None:
-    for device in ("cpu", "cuda"):
+    known = []
+    groups: tuple[Any, Any] = axis.group, dist.group.WORLD
+    for group, device in product(groups, ("cpu", "cuda")):
         with suppress(RuntimeError, AttributeError):
-            return group._get_backend(torch.device(device)).options._timeout
-    return None
+            known.append(group._get_backend(torch.device(device)).options._timeout)
+    return min(known, default=None)
 
 
 def _collect_reports(axis: Axis, store: Any, reports: dict[int, int], seconds: float) -> None:

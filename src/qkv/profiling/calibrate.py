@@ -26,6 +26,7 @@ from ..features import elu1
 from ..functional import attention, explain
 from ..masks import Causal, Mask, Window
 from ..similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
+from .files import packed_rates
 
 MIN_SAMPLE_SECONDS = 1.5e-3  # seconds
 CALLS_PER_KIND = 10  # for each kind of call and dtype
@@ -242,6 +243,8 @@ def _roof_measurements() -> Iterator[tuple[str, Callable[[], float]]]:
     yield "call", lambda: _best_time(lambda: _TINY + _TINY)
     yield "threads.multiply", lambda: _thread_scaling(lambda: _multiply_rate("float32", 512, 512, 512))
     yield "threads.read", lambda: _thread_scaling(lambda: far / _best_time(buffer(far).sum))
+    if not ops.reasons():
+        yield from packed_rates(far, _best_time)
 
 
 _TINY = torch.ones(1)

@@ -47,11 +47,11 @@ class GgufArray:
 
     def texts(self) -> list[str]:
         """The elements as text; none of an array of numbers."""
-        found, at = [], self.start
+        found, data, unpack, at = [], self.file, _LENGTH.unpack_from, self.start
         for _ in range(self.count if self.kind == _STRING else 0):
-            (length,) = _LENGTH.unpack_from(self.file, at)
-            at += 8 + length
-            found.append(bytes(self.file[at - length : at]).decode("utf-8", "replace"))
+            stop = at + 8 + unpack(data, at)[0]
+            found.append(str(data[at + 8 : stop], "utf-8", "replace"))
+            at = stop
         return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import warnings
 from collections.abc import Callable
@@ -18,19 +19,19 @@ from ..cache.kv import KVCache
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import check_lengths, check_size
 from ..masks.grid import as_integer
-from ..nn.generate import _check_seed, choose_token, log_probabilities
+from ..nn.generate import _check_seed, beam_search, choose_token, log_probabilities
 from ..nn.module import check_number
+from ..ops.packed import ACTIVATION_CODES
 from ..shapes import Float, Int
 from . import reference
 from .architectures import read_program
 from .blocks import PACKED, PackedMatrix, pack
 from .files import Source, open_source
-from .native import NativeProgram
+from .native import NativeProgram, check_tokens
 from .program import Attention, FeedForward, Layer, Linear, NotCovered, Program
 from .tokenizer import TextTokenizer, read_stop_tokens, read_tokenizer
 
 _CHUNK = 512  # tokens of a prompt that run at a time
-ACTIVATIONS = ("float32", "int8")
 BACKENDS = ("auto", "native", "reference", "transformers")
 
 
@@ -68,8 +69,8 @@ def load(
     """
     if weights is not None and weights not in PACKED:
         raise OptionError(complaint("weights", repr(weights), f"None, {' or '.join(PACKED)}"))
-    if activations not in ACTIVATIONS:
-        raise OptionError(complaint("activations", repr(activations), " or ".join(ACTIVATIONS)))
+    if activations not in ACTIVATION_CODES:
+        raise OptionError(complaint("activations", repr(activations), " or ".join(ACTIVATION_CODES)))
     threads = None if threads is None else check_size("threads", threads)
     if backend not in BACKENDS:
         raise OptionError(complaint("backend", repr(backend), ", ".join(BACKENDS)))
@@ -243,16 +244,13 @@ class Model:
         given = given.unsqueeze(0) if given.dim() == 1 else given
         if given.dim() != 2 or not given.shape[1] or len(given) != batch:
             raise ShapeError(complaint("tokens", f"shape {tuple(given.shape)}", f"({batch}, n), n at least 1"))
-        counts, _ = check_lengths(lengths, padding, batch, given.shape[1])
-        real = None if counts is None else torch.from_numpy(counts)
-        given = given if real is None else given * reference.real_tokens(given.shape[1], real, padding)
-        outside = given[(given < 0) | (given >= self.vocabulary)]
-        if len(outside):
-            wanted = f"0 to {self.vocabulary - 1}, the vocabulary"
-            raise OptionError(complaint("tokens", int(outside[0]), wanted))
-        longest = int((cache.lengths + (given.shape[1] if real is None else real)).max())
+        counts, left = check_lengths(lengths, padding, batch, n := given.shape[1])
+        if self.backend != "native":  # which checks them itself
+            given = torch.from_numpy(check_tokens(given, counts, left, self.vocabulary))
+        longest = cache.length + n if counts is None else int((cache.lengths.numpy() + counts).max())
         if longest > self.context:
             raise ShapeError(complaint("tokens", f"{longest} in total", f"at most {self.context}, the context"))
+        real = None if counts is None else torch.from_numpy(counts)
         options = {"lengths": real, "padding": padding, "every": every, "threads": self.threads}
         return self._runner.run(given, cache, **options)
 
@@ -267,6 +265,8 @@ class Model:
         seed: int | None = None,
         stop: Any = (),
         logprobs: int = 0,
+        beams: int = 1,
+        length_penalty: float = 1.0,
         on_token: Callable[[int, int, str], Any] | None = None,
         cache: Any = None,
     ) -> Any:
@@ -281,6 +281,9 @@ class Model:
             seed: Makes sampling reproducible; if None, torch's generator is used.
             stop: Tokens and texts that end a row, in addition to the model's own; the text ends before them.
             logprobs: How many of the most probable tokens to return for each step.
+            beams: If above 1, the continuation with the largest sum of log-probabilities / length**length_penalty that
+                beam search finds, without sampling, stop texts, `logprobs` and `on_token`.
+            length_penalty: See beams.
             on_token: Called as on_token(row, token, text) for every new token, with the text that is certain by then;
                 generation ends if it returns False.
             cache: Tokens before the prompt, for example a fork of a shared prefix; it grows. A new one if None.
@@ -289,7 +292,8 @@ class Model:
             A `Generated`, or a list of them for a list of prompts.
         """
         several = isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], int)
-        prompts = [self._prompt(each) for each in (prompt if several else [prompt])]
+        given = prompt if several else [prompt]
+        prompts = [self._prompt(each) for each in given]
         temperature = 0.0 if temperature == 0 else check_number("temperature", temperature, "a number, 0 or more")
         top_k = None if top_k is None else check_size("top_k", top_k)
         top_p = None if top_p is None else check_number("top_p", top_p, "a number above 0 and at most 1", high=1.0)
@@ -298,28 +302,51 @@ class Model:
         stops = [stop] if isinstance(stop, str | int) else list(stop)
         texts = [each for each in stops if isinstance(each, str) and each]
         ends = self.stop_tokens | {as_integer("stop", each) for each in stops if not isinstance(each, str)}
-        with_text = bool(texts) or any(isinstance(each, str) for each in (prompt if several else [prompt]))
+        with_text = bool(texts) or any(isinstance(each, str) for each in given)
+        if check_size("beams", beams) > 1 and (temperature or texts or logprobs or on_token is not None):
+            raise OptionError(complaint("beams", beams, "1 with temperature, stop texts, logprobs or on_token"))
         rows = [_Row(self.tokenizer if with_text else None, ends, texts, new) for _ in prompts]
         cache = self.cache(len(prompts)) if cache is None else cache
         logits = self._prefill(prompts, cache, new)
+        if beams > 1:
+            options: dict[str, Any] = {
+                "beams": beams,
+                "penalty": check_number("length_penalty", length_penalty, "a number", -math.inf),
+            }
+            options |= {"new": new, "stop": [token for token in ends if 0 <= token < self.vocabulary]}
+            self._search(rows, cache, log_probabilities(logits), **options)
+            return [row.found for row in rows] if several else rows[0].found
+        going = [True] * len(rows)
         while True:
-            log_probs = self._log_probabilities(logits)
+            log_probs = self._checked(log_probabilities(logits))
             chosen = choose_token(log_probs, temperature, top_k, top_p, generator).tolist()
-            best = log_probs.topk(min(logprobs, log_probs.shape[1]))
-            for at in [at for at, row in enumerate(rows) if not row.found.finish]:
+            best = log_probs.topk(min(logprobs, log_probs.shape[1])) if logprobs else None
+            for at in [at for at, row in enumerate(rows) if going[at]]:
                 found, token = rows[at].found, chosen[at]
                 text = rows[at].add(token)
                 found.logprobs.append(float(log_probs[at, token]))
-                found.top.append(dict(zip(best.indices[at].tolist(), best.values[at].tolist(), strict=True)))
+                if best is not None:
+                    found.top.append(dict(zip(best.indices[at].tolist(), best.values[at].tolist(), strict=True)))
                 if on_token is not None and on_token(at, token, text) is False:
                     for row in rows:
                         row.found.finish = row.found.finish or "callback"
-            going = torch.tensor([not row.found.finish for row in rows])
-            if not going.any():
+            going = [not row.found.finish for row in rows]
+            if not any(going):
                 return [row.found for row in rows] if several else rows[0].found
-            lengths = None if going.all() else going.long()
-            logits = self.step(torch.tensor(chosen).unsqueeze(1), cache, lengths=lengths)
-            logits = torch.where(going.unsqueeze(1), logits, 0.0)
+            real = None if all(going) else [int(each) for each in going]
+            logits = self.step(torch.tensor(chosen).unsqueeze(1), cache, lengths=real)
+
+    def _search(self, rows: list[_Row], cache: Any, first: Tensor, **options: Any) -> None:
+        """Beam search on a fork of the cache; the cache itself gets the best continuation of each row."""
+        fork = cache.fork()
+        advance = lambda tokens: self._checked(log_probabilities(self.step(tokens.unsqueeze(1), fork)))  # noqa: E731
+        tokens, counts, _ = beam_search(self._checked(first), advance, [fork], **options)
+        after = log_probabilities(self.step(tokens, cache, lengths=counts - 1, every=True))
+        every = torch.cat([first.unsqueeze(1), after[:, :-1]], dim=1).gather(2, tokens.unsqueeze(2)).squeeze(2)
+        for row, count, own, log_probs in zip(rows, counts.tolist(), tokens.tolist(), every.tolist(), strict=True):
+            for token in own[:count]:
+                row.add(token)
+            row.found.logprobs = log_probs[:count]
 
     def _prompt(self, prompt: Any) -> Tensor:
         tokens = _as_tokens("prompt", self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
@@ -343,15 +370,16 @@ class Model:
             logits = torch.where((counts > 0).unsqueeze(1), found, logits)
         return logits
 
-    def _log_probabilities(self, logits: Tensor) -> Tensor:
-        if bool(logits.isnan().any()):
-            matrices: list[PackedMatrix] = []
-            if isinstance(self._runner, _ProgramRunner):
-                _with_matrices(self.program, lambda matrix: matrices.append(matrix) or matrix)
-            bad = [each.name for each in matrices if not each.is_finite()] or ["no matrix, but a norm or a bias"]
-            hint = "the file is damaged, or training diverged"
-            raise OptionError(complaint("path", f"NaN logits; not finite is {bad[0]}", "finite weights", hint))
-        return log_probabilities(logits)
+    def _checked(self, log_probs: Tensor) -> Tensor:
+        """Refuse NaN: if one log-probability of a row is, all are."""
+        if not math.isnan(float(log_probs[:, 0].sum())):
+            return log_probs
+        matrices: list[PackedMatrix] = []
+        if isinstance(self._runner, _ProgramRunner):
+            _with_matrices(self.program, lambda matrix: matrices.append(matrix) or matrix)
+        bad = [each.name for each in matrices if not each.is_finite()] or ["no matrix, but a norm or a bias"]
+        hint = "the file is damaged, or training diverged"
+        raise OptionError(complaint("path", f"NaN logits; not finite is {bad[0]}", "finite weights", hint))
 
 
 class _Row:
@@ -380,6 +408,8 @@ class _Row:
 
 
 def _as_tokens(name: str, given: Any) -> Tensor:
+    if isinstance(given, Tensor) and given.dtype is torch.int64:
+        return given
     try:
         tokens = torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError) as error:

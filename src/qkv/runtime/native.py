@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..cache.kv import KVCache
+from ..cache.layers import appending
 from ..errors import OptionError, OptionTypeError, complaint
 from ..nn.packed import PackedLinear
 from ..ops.packed import ACTIVATION_CODES, FORMAT_CODES, new_program, transformer_layer
@@ -22,7 +23,6 @@ from .program import FeedForward, Layer, Linear, Norm, Program, Rotary
 
 _MAX_ROWS = 512  # tokens of one native call, over all rows of a batch; one of each row if there are more rows
 _ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2, "relu": 3}  # native/src/kernel_table.h
-_STUB = torch.empty((1, 1, 1, 1))
 
 
 class _Chunk(NamedTuple):
@@ -70,6 +70,7 @@ class NativeProgram:
         )
         parts = [layer.attention for layer in program.layers]
         self._sizes = [(each.kv_heads, each.width, each.width, each.window) for each in parts]
+        self._checked: list[Any] = []  # layouts and windows of the last caches that had these sizes
 
     def run(
         self,
@@ -97,61 +98,40 @@ class NativeProgram:
             (batch, vocabulary), or (batch, n, vocabulary); 0 at padding and for rows without a token.
         """
         batch, n = tokens.shape
-        counts = None if lengths is None else lengths.numpy()
+        counts, left = None if lengths is None else lengths.numpy(), padding == "left"
         vocabulary = self.program.logits.weight.rows
-        given = self._check(tokens, counts, padding == "left")
+        given = check_tokens(tokens, counts, left, self.program.vocabulary)
         logits = torch.zeros if counts is not None else torch.empty
         out = logits((batch * n if every else batch, vocabulary))
         threads = torch.get_num_threads() if threads is None else threads
-        with _Interrupts() as interrupts, ExitStack() as held:
-            for cache in caches:
-                held.enter_context(cache.lock)
-            self._check_caches(caches, batch)
-            try:
-                for cache in caches:
-                    cache.reserve(n, counts)
-                pages = torch.tensor([_numbers_of(cache) for cache in caches])
-                for chunk in _chunks(given, counts, caches[0].row_lengths, padding == "left", every):
-                    rows = len(chunk.wanted)
-                    part = out if rows == len(out) else torch.empty((rows, vocabulary))
-                    moved = chunk.counts, chunk.positions, pages, chunk.wanted
-                    self._native.run(torch.from_numpy(chunk.tokens), *moved, part, threads)
-                    interrupts.check()
-                    if part is not out:
-                        out[torch.from_numpy(chunk.at)] = part
-            except BaseException:
-                for cache in caches:
-                    cache.cancel()
-                raise
-            new = _STUB.expand(1, 1, n, 1)
-            for cache in caches:
-                cache.commit(new, counts)
+        check = functools.partial(self._check_caches, caches, batch)
+        with _Interrupts() as interrupts, appending(caches, n, counts, check) as pages:
+            for chunk in _chunks(given, counts, caches[0].row_lengths, left, every):
+                rows = len(chunk.wanted)
+                part = out if rows == len(out) else torch.empty((rows, vocabulary))
+                moved = chunk.counts, chunk.positions, pages, chunk.wanted
+                self._native.run(torch.from_numpy(chunk.tokens), *moved, part, threads)
+                interrupts.check()
+                if part is not out:
+                    out[torch.from_numpy(chunk.at)] = part
         return out.view(batch, n, vocabulary) if every else out
-
-    def _check(self, tokens: Tensor, counts: np.ndarray | None, left: bool) -> np.ndarray:
-        """The tokens as int64, with 0 in place of padding; native code reads rows of the embedding by them."""
-        given = tokens.numpy().astype(np.int64)
-        if counts is not None:
-            index = np.arange(given.shape[1])
-            real = index >= given.shape[1] - counts[:, None] if left else index < counts[:, None]
-            given[~real] = 0
-        if given.size and not 0 <= given.min() <= given.max() < self.program.vocabulary:
-            wrong = given[(given < 0) | (given >= self.program.vocabulary)]
-            raise OptionError(complaint("tokens", int(wrong[0]), f"0 to {self.program.vocabulary - 1}"))
-        return given
 
     def _check_caches(self, caches: Sequence[KVCache], batch: int) -> None:
         """Native code reads and writes the pages by these sizes."""
         if len(caches) != len(self._sizes):
             raise OptionTypeError(complaint("cache", f"{len(caches)} layers", f"{len(self._sizes)}", "model.cache()"))
-        lengths = caches[0].row_lengths.tobytes()
-        for cache, sizes in zip(caches, self._sizes, strict=True):
-            code, *rest = cache.view().layout.native_args
-            if (*rest, cache.window) != sizes or not code or len(cache.row_lengths) != batch:
+        kinds = [(cache.page_layout, cache.window) for cache in caches]
+        for cache, kind, sizes in zip(caches, kinds, self._sizes, strict=True) if kinds != self._checked else ():
+            code, *rest = kind[0].native_args
+            if (*rest, kind[1]) != sizes or not code:
                 raise OptionTypeError(complaint("cache", repr(cache), "a cache of this model", "model.cache()"))
-            if cache.row_lengths.tobytes() != lengths:
-                given = f"lengths {cache.row_lengths.tolist()} and {caches[0].row_lengths.tolist()}"
-                raise OptionError(complaint("cache", given, "the same tokens in all layers"))
+        self._checked = kinds
+        lengths = caches[0].row_lengths
+        if len(lengths) != batch:
+            raise OptionTypeError(complaint("cache", f"{len(lengths)} rows", f"{batch} rows", "model.cache(batch)"))
+        if len({cache.row_lengths.tobytes() for cache in caches}) > 1:
+            given = f"lengths {lengths.tolist()} and others"
+            raise OptionError(complaint("cache", given, "the same tokens in all layers"))
 
     def _address(self, vector: Tensor | None) -> int:
         if vector is None:
@@ -218,15 +198,23 @@ class _Interrupts:
             self.check()
 
 
+def check_tokens(tokens: Tensor, counts: np.ndarray | None, left: bool, vocabulary: int) -> np.ndarray:
+    """The tokens as int64, with 0 in place of padding; OptionError if the vocabulary has no such token."""
+    given = tokens.numpy().astype(np.int64)
+    if counts is not None:
+        index = np.arange(given.shape[1])
+        real = index >= given.shape[1] - counts[:, None] if left else index < counts[:, None]
+        given[~real] = 0
+    if given.size and not 0 <= given.min() <= given.max() < vocabulary:
+        wrong = given[(given < 0) | (given >= vocabulary)]
+        raise OptionError(complaint("tokens", int(wrong[0]), f"0 to {vocabulary - 1}, the vocabulary"))
+    return given
+
+
 def _activation(forward: FeedForward) -> int:
     if forward.activation not in _ACTIVATIONS:
         raise OptionError(complaint("program", f"the activation {forward.activation!r}", ", ".join(_ACTIVATIONS)))
     return _ACTIVATIONS[forward.activation]
-
-
-def _numbers_of(cache: KVCache) -> tuple[int, ...]:
-    layout, _, table, _ = cache.view()
-    return table.address, table.slots, *layout.native_args
 
 
 def _chunks(

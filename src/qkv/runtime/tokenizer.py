@@ -54,18 +54,18 @@ def read_tokenizer(source: Source, vocabulary: int) -> TextTokenizer:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise damaged(name, f"a tokenizer that cannot be read: {' '.join(str(error).split())[:200]}") from error
-    largest = max((*found.tokenizer.get_vocab().values(), *found.start), default=0)
+    if isinstance(source, SafetensorsFolder):
+        largest = max((*found.tokenizer.get_vocab().values(), *found.start), default=0)
+    else:
+        largest = max(source.metadata["tokenizer.ggml.tokens"].count - 1, *found.start, 0)
     if largest >= vocabulary:
         given = f"{name} with a tokenizer of {largest + 1} tokens"
         raise OptionError(complaint("path", given, f"at most {vocabulary}, the model's", "it is of another model"))
     return found
 
 
-def in_template(source: Source, prompt: str) -> str:
-    """A question in the chat template of a file, an untrusted program that runs in a sandbox."""
-    from jinja2 import TemplateError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
+def read_chat_template(source: Source) -> tuple[str, dict[str, Any]]:
+    """The chat template of a file, an untrusted program, and the tokens that it may name."""
     given: dict[str, Any] = {}
     if isinstance(source, SafetensorsFolder):
         path, alone = source.path / "tokenizer_config.json", source.path / "chat_template.jinja"
@@ -79,18 +79,10 @@ def in_template(source: Source, prompt: str) -> str:
             given[f"{name}_token"] = texts[at] if type(at) is int and 0 <= at < len(texts) else ""
         given["chat_template"] = source.metadata.get("tokenizer.chat_template")
     if not isinstance(given["chat_template"], str):
-        raise OptionError(complaint("chat", f"{source.path.name} without a chat template", "one with a template"))
-    words = {name: given.get(f"{name}_token") for name in ("bos", "eos")}
-    words = {f"{name}_token": each.get("content") if isinstance(each, dict) else each for name, each in words.items()}
-    try:
-        template = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True).from_string(
-            given["chat_template"]
-        )
-        messages = [{"role": "user", "content": prompt}]
-        return template.render(messages=messages, add_generation_prompt=True, **words)
-    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
-        said = f"a chat template that fails ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
-        raise OptionError(complaint("chat", said, "one that accepts a question")) from error
+        raise OptionError(complaint("--chat", f"{source.path.name} without a chat template", "one with a template"))
+    words = {name: given.get(name) for name in ("bos_token", "eos_token")}
+    words = {name: each.get("content") if isinstance(each, dict) else each for name, each in words.items()}
+    return given["chat_template"], words
 
 
 def read_stop_tokens(source: Source) -> frozenset[int]:

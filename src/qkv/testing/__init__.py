@@ -14,32 +14,23 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from ..errors import MissingExtra
-from .call_case import CallCase as CallCase
-from .call_case import Spec as Spec
-from .conditions import Conditions as Conditions
-from .conditions import check_feature_map as check_feature_map
-from .conditions import check_similarity as check_similarity
-from .oracle import Oracle as Oracle
-from .oracle import oracle as oracle
-from .poison import layouts as layouts
-from .poison import poison_masked as poison_masked
-from .poison import poisoned_memory as poisoned_memory
-from .tolerance import Budget as Budget
-from .tolerance import ErrorBounds as ErrorBounds
-from .tolerance import assert_argmax as assert_argmax
-from .tolerance import assert_close_to_oracle as assert_close_to_oracle
-from .tolerance import error_bounds as error_bounds
-from .tolerance import error_in_ulp as error_in_ulp
+from .call_case import CallCase, Spec
+from .conditions import Conditions, check_feature_map, check_similarity
+from .oracle import Oracle, oracle
+from .poison import layouts, poison_masked, poisoned_memory
+from .tolerance import Budget, ErrorBounds, assert_argmax, assert_close_to_oracle, error_bounds, error_in_ulp
 from .tolerance import naive_attention as naive_attention
 from .tolerance import ulp as ulp
 
-_LAZY_MODULES = ("contract", "strategies")
+__all__ = ["Budget", "CallCase", "Conditions", "ErrorBounds", "Oracle", "Spec", "assert_argmax"]
+__all__ += ["assert_close_to_oracle", "check_feature_map", "check_similarity", "error_bounds", "error_in_ulp"]
+__all__ += ["layouts", "naive_attention", "oracle", "poison_masked", "poisoned_memory", "ulp"]
 
 
 def __getattr__(name: str) -> object:
     # Imported on first use: the contract imports all of qkv, the strategies need hypothesis.
     if name == "strategies" and find_spec("hypothesis") is None:
         raise MissingExtra("qkv.testing.strategies", "hypothesis", "testing")
-    if name in _LAZY_MODULES:
+    if name in ("contract", "strategies"):
         return import_module(f".{name}", __name__)
     raise AttributeError(f"module 'qkv.testing' has no attribute {name!r}")

@@ -23,6 +23,7 @@ from qkv.masks import Causal, Dense, Extent, Padding, Predicate, Segments, Windo
 from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Similarity, Softmax
 
 from .oracle import Oracle, attended_pairs, oracle
+from .oracle import to_caller_dims as to_caller_dims
 from .poison import LAYOUTS, poison_masked
 from .tolerance import ErrorBounds, error_bounds
 
@@ -255,11 +256,6 @@ class CallCase:
         """Which of the five similarities this is."""
         return "softmax" if self.similarity is None else self.similarity.kind
 
-    @property
-    def normalized(self) -> bool:
-        """Whether the weights of a row sum to 1."""
-        return self.similarity is None or self.similarity.options.get("normalize", True)
-
     @cached_property
     def built_similarity(self) -> Any:
         return build_similarity(self.similarity, width=self.width, heads=self.heads_q, dtype=self.torch_dtype)
@@ -277,6 +273,11 @@ class CallCase:
         """Which query attends to which key: (batch, heads_q, len_q, len_k)."""
         return attended_pairs(self.built_mask, self.built_bias, self.extent)
 
+    @property
+    def keep(self) -> Tensor:
+        """`attended` in the caller's dimensions."""
+        return to_caller_dims(self.attended, self.dims)
+
     @cached_property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
         query = self._draw(self.heads_q, self.len_q, self.width, 0)
@@ -287,9 +288,9 @@ class CallCase:
         if self.layout == "expanded":
             key, value = (tensor[:1].expand_as(tensor).contiguous() for tensor in (key, value))
         if self.values == "poisoned":
-            query, key, value = poison_masked(query, key, value, to_caller_dims(self.attended, self.dims))
-        query, key, value = (LAYOUTS[self.layout](tensor) for tensor in (query, key, value))
-        return query, key, value
+            query, key, value = poison_masked(query, key, value, self.keep)
+        lay_out = LAYOUTS[self.layout]
+        return lay_out(query), lay_out(key), lay_out(value)
 
     query = property(lambda self: self.tensors[0])
     key = property(lambda self: self.tensors[1])
@@ -298,15 +299,19 @@ class CallCase:
     @property
     def kwargs(self) -> dict[str, Any]:
         """The arguments of `qkv.attention`: query, key, value, similarity, mask and bias."""
-        names = ("query", "key", "value")
-        options = {"similarity": self.built_similarity, "mask": self.built_mask, "bias": self.built_bias}
-        return {**dict(zip(names, self.tensors, strict=True)), **options}
+        given = {"similarity": self.built_similarity, "mask": self.built_mask, "bias": self.built_bias}
+        return dict(zip(("query", "key", "value"), self.tensors, strict=True)) | given
+
+    def with_tensors(self, **changed: Tensor) -> CallCase:
+        """The same call with other queries, keys or values."""
+        other = self.replace()
+        other.__dict__["tensors"] = tuple((self.kwargs | changed)[name] for name in ("query", "key", "value"))
+        return other
 
     @cached_property
     def gold(self) -> Oracle:
         """The oracle's answer."""
-        mask = to_caller_dims(self.attended, self.dims)
-        return oracle(*self.tensors, similarity=self.built_similarity, mask=mask, bias=self.built_bias)
+        return oracle(*self.tensors, similarity=self.built_similarity, mask=self.keep, bias=self.built_bias)
 
     @cached_property
     def error_bounds(self) -> ErrorBounds:
@@ -314,15 +319,9 @@ class CallCase:
         return error_bounds(*self.tensors, self.gold, self.built_similarity, self.built_bias)
 
     def _draw(self, heads: int, length: int, width: int, which: int) -> Tensor:
-        shape = {4: (self.batch, heads, length, width), 3: (self.batch, length, width), 2: (length, width)}
-        source = generator(10 * self.seed + which)
+        shape, source = (self.batch, heads, length, width), generator(10 * self.seed + which)
         if self.values == "integers":
-            numbers = torch.randint(-2, 3, shape[self.dims], generator=source).double()
+            numbers = torch.randint(-2, 3, shape, generator=source)
         else:
-            numbers = torch.randn(shape[self.dims], generator=source, dtype=torch.float64)
-        return numbers.to(self.torch_dtype)
-
-
-def to_caller_dims(tensor: Tensor, dims: int) -> Tensor:
-    """(batch, heads, …) in the caller's dimensions: without heads for 3, without a batch for 2."""
-    return tensor if dims == 4 else tensor[:, 0] if dims == 3 else tensor[0, 0]
+            numbers = torch.randn(shape, generator=source, dtype=torch.float64)
+        return to_caller_dims(numbers, self.dims).to(self.torch_dtype)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,7 +81,7 @@ belong in the equation, not in the similarity.
     source = generator(seed)
     query = torch.randn(3, heads, 5, width, generator=source, dtype=torch.float64).mul(scale).to(dtype)
     key = torch.randn(3, heads, 7, width, generator=source, dtype=torch.float64).mul(scale).to(dtype)
-    whole = _checked_call(function, query, key)
+    whole = _similarities(function, query, key)
     others = torch.arange(6, -1, -1)
     for what, (q, k), wanted in (
         ("when it is called again", (query, key), whole),
@@ -89,13 +90,10 @@ belong in the equation, not in the similarity.
         ("when the keys change places", (query, key[:, :, others]), whole[..., others]),
         ("when a batch row is alone", (query[1:2], key[1:2]), whole[1:2]),
     ):
-        _assert_equal("function", what, _checked_call(function, q, k), wanted, "one query and one key alone")
+        _assert_equal("function", what, _similarities(function, q, k), wanted, "one query and one key alone")
     sums, sizes = whole.double().sum(-1), whole.double().abs().sum(-1)
-    return Conditions(
-        bool((whole >= 0).all()),
-        bool((sums > 0).all()),
-        float((sums / torch.where(sizes == 0, 1.0, sizes)).min()),
-    )
+    smallest = float((sums / torch.where(sizes == 0, 1.0, sizes)).min())
+    return Conditions(bool((whole >= 0).all()), bool((sums > 0).all()), smallest)
 
 
 def check_feature_map(
@@ -130,35 +128,34 @@ def check_feature_map(
     """
     source = generator(seed)
     x = torch.randn(3, 2, 7, width, generator=source, dtype=torch.float64).mul(scale).to(dtype)
-    whole = phi(x)
     wanted = "(..., features) with the same axes before the last"
-    if not isinstance(whole, Tensor):
-        raise DtypeError(complaint("map", type(whole).__name__, "a tensor"))
-    if whole.dim() != 4 or whole.shape[:3] != x.shape[:3] or not whole.shape[3]:
-        raise ShapeError(complaint("map", f"shape {tuple(whole.shape)} for {tuple(x.shape)}", wanted))
-    if whole.dtype is not dtype:
-        raise DtypeError(complaint("map", f"{whole.dtype} for {dtype}", f"{dtype}", "keep the dtype of the input"))
-    if not bool(whole.isfinite().all()):
-        raise OptionError(complaint("map", "non-finite features", f"finite features of data of size {scale:g}"))
+    whole = _checked("map", phi(x), (x,), x.shape[:3], wanted, f"features of data of size {scale:g}")
     alone = (x[:, :, 2:3], whole[:, :, 2:3]), (x[1, 1], whole[1, 1]), (x[..., 0, :], whole[..., 0, :])
     for part, right in alone:
         _assert_equal("map", "when vectors are outside of their block", phi(part), right, "one vector alone")
     return check_similarity(lambda q, k: phi(q) @ phi(k).transpose(-1, -2), width, dtype=dtype, seed=seed, scale=scale)
 
 
-def _checked_call(function: Callable[[Tensor, Tensor], Tensor], query: Tensor, key: Tensor) -> Tensor:
-    found = function(query, key)
-    if not isinstance(found, Tensor):
-        raise DtypeError(complaint("function", type(found).__name__, "a tensor"))
+def _similarities(function: Callable[[Tensor, Tensor], Tensor], query: Tensor, key: Tensor) -> Tensor:
     shape = (*query.shape[:3], key.shape[2])
-    if found.shape != shape:
-        given = f"shape {tuple(found.shape)} for {tuple(query.shape)} and {tuple(key.shape)}"
-        raise ShapeError(complaint("function", given, f"(batch, heads, queries, keys) = {shape}"))
-    if found.dtype is not query.dtype:
-        raise DtypeError(complaint("function", f"{found.dtype} for {query.dtype}", f"{query.dtype}"))
+    wanted = f"(batch, heads, queries, keys) = {shape}"
+    return _checked("function", function(query, key), (query, key), shape, wanted, "similarities")
+
+
+def _checked(
+    argument: str, found: Any, inputs: tuple[Tensor, ...], shape: tuple[int, ...], wanted: str, what: str
+) -> Tensor:
+    """The result, if it is a finite tensor of the dtype of the inputs whose shape begins with `shape`."""
+    dtype, given = inputs[0].dtype, " and ".join(str(tuple(tensor.shape)) for tensor in inputs)
+    if not isinstance(found, Tensor):
+        raise DtypeError(complaint(argument, type(found).__name__, "a tensor"))
+    if found.dim() != 4 or found.shape[: len(shape)] != shape or not found.shape[3]:
+        raise ShapeError(complaint(argument, f"shape {tuple(found.shape)} for {given}", wanted))
+    if found.dtype is not dtype:
+        raise DtypeError(complaint(argument, f"{found.dtype} for {dtype}", f"{dtype}", "keep the dtype of the input"))
     if not bool(found.isfinite().all()):
         hint = "overflow, 0/0 and roots of negative numbers are the usual causes"
-        raise OptionError(complaint("function", "non-finite similarities", "finite numbers for finite vectors", hint))
+        raise OptionError(complaint(argument, f"non-finite {what}", "finite numbers for finite vectors", hint))
     return found
 
 

@@ -10,7 +10,6 @@ gradients, so does the result.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -94,21 +93,17 @@ def oracle(
     scores = (batch, heads, len_q, k.shape[2])
     attended = attended_pairs(mask, bias, Extent(*scores, dims))
     added = None if bias is None else _scores_to_four_dims(bias.double(), scores, dims)
-    rule = _row_function(similarity, heads)
     out, lse, weights = [q.new_empty(0, v.shape[3])], [q.new_empty(0)], [q.new_empty(0, scores[3])]
     for b, h, i in product(range(batch), range(heads), range(len_q)):
         keys = attended[b, h, i].nonzero().flatten()
         plus = 0.0 if added is None else added[b, h, i][keys]
-        row = rule(q[b, h, i], k[b, h // group][keys], v[b, h // group][keys], plus, h)
+        row = _row(similarity, q[b, h, i], k[b, h // group][keys], v[b, h // group][keys], plus, h, heads)
         out.append(row[0][None])
         lse.append(row[1][None])
         weights.append(q.new_zeros(1, scores[3]).index_copy(1, keys, row[2][None]))
-    return Oracle(
-        _to_caller_dims(torch.cat(out).reshape(*scores[:3], v.shape[3]), dims),
-        _to_caller_dims(torch.cat(lse).reshape(scores[:3]), dims) if isinstance(similarity, Softmax) else None,
-        _to_caller_dims(torch.cat(weights).reshape(scores), dims),
-        _to_caller_dims(attended, dims),
-    )
+    whole = (torch.cat(rows).reshape(*scores[:3], *rows[0].shape[1:]) for rows in (out, lse, weights))
+    found, lses, kept, attended = (to_caller_dims(tensor, dims) for tensor in (*whole, attended))
+    return Oracle(found, lses if isinstance(similarity, Softmax) else None, kept, attended)
 
 
 def attended_pairs(mask: Any, bias: Tensor | None, extent: Extent) -> Tensor:
@@ -130,19 +125,21 @@ def attended_pairs(mask: Any, bias: Tensor | None, extent: Extent) -> Tensor:
     return attended
 
 
-def _row_function(similarity: object, heads: int) -> Callable[[Tensor, Tensor, Tensor, Tensor | float, int], RowResult]:
-    """(one query, its keys, their values, their bias, the head's number) → out, lse and weights."""
+def _row(similarity: object, q: Tensor, k: Tensor, v: Tensor, plus: Tensor | float, head: int, heads: int) -> RowResult:
+    """out, lse and weights of one query over its keys, with their values and bias."""
     match similarity:
         case Softmax():
-            return lambda q, k, v, plus, h: _softmax(similarity, q, k, v, plus, h)
+            return _softmax(similarity, q, k, v, plus, head)
         case Argmax():
-            return lambda q, k, v, plus, h: _argmax((k * q).sum(-1), v)
+            return _argmax((k * q).sum(-1), v)
         case Polynomial(degree=degree, offset=offset):
-            return lambda q, k, v, plus, h: _ratio(((k * q).sum(-1) + offset) ** degree, v, True)
+            return _ratio(((k * q).sum(-1) + offset) ** degree, v, True)
         case FeatureMap(map=phi, normalize=normalize):
-            return lambda q, k, v, plus, h: _ratio((phi(k) * phi(q)).sum(-1), v, normalize)
+            return _ratio((phi(k) * phi(q)).sum(-1), v, normalize)
         case AnySimilarity():
-            return lambda q, k, v, plus, h: _ratio(_one_head(similarity, q, k, h, heads), v, similarity.normalizes)
+            # As blocks with all heads: a similarity may hold parameters per head.
+            sims = similarity.of_blocks(q.expand(1, heads, 1, -1), k.expand(1, heads, -1, -1))[0, head, 0]
+            return _ratio(sims, v, similarity.normalizes)
     raise TypeError(f"similarity: got {similarity!r}, wanted a similarity of qkv")
 
 
@@ -153,11 +150,11 @@ def _softmax(similarity: Softmax, q: Tensor, k: Tensor, v: Tensor, plus: Tensor 
     logits = logits + plus
     live = logits != -math.inf
     if not bool(live.any()):
-        return 0 * v[:0].sum(0), q.new_tensor(-math.inf), torch.zeros_like(logits)
+        return _empty_row(logits, v)
     if bool((logits.isnan() | (logits == math.inf)).any()):
-        nan = q.new_tensor(math.nan)
-        return nan.expand(v.shape[1]), nan, nan.expand(len(logits))
-    joined = logits if similarity.sink is None else torch.cat([logits, _sink(similarity, head, q)])
+        return _nan_row(logits, v)
+    sinks = logits[:0] if similarity.sink is None else torch.as_tensor(similarity.sink).double().reshape(-1)
+    joined = torch.cat([logits, sinks[head : head + 1] if len(sinks) > 1 else sinks])
     top = joined.detach().max()
     total = torch.exp(joined - top).sum()
     lse = top + total.log()
@@ -165,42 +162,31 @@ def _softmax(similarity: Softmax, q: Tensor, k: Tensor, v: Tensor, plus: Tensor 
     weights = torch.exp(logits - top) / total
     out = (weights[:, None] * torch.where(torch.isfinite(v), v, 0.0)).sum(0)
     # exp may underflow to 0, but the weight is positive: a non-finite value must not be lost.
-    nonfinite = ~torch.isfinite(v) & live[:, None]
-    if bool(nonfinite.any()):
-        out = out + torch.where(nonfinite, v, 0.0).sum(0)
-    return out, lse, weights
-
-
-def _sink(similarity: Softmax, head: int, like: Tensor) -> Tensor:
-    sink = similarity.sink
-    if not isinstance(sink, Tensor):
-        return like.new_tensor([sink])
-    flat = sink.double().reshape(-1)
-    return flat[head : head + 1] if len(flat) > 1 else flat
+    return out + torch.where(~torch.isfinite(v) & live[:, None], v, 0.0).sum(0), lse, weights
 
 
 def _argmax(scores: Tensor, v: Tensor) -> RowResult:
-    one_hot = torch.zeros_like(scores.detach())
-    none = scores.new_tensor(-math.inf)
     if bool(scores.isnan().any()):
-        nan = scores.new_tensor(math.nan)
-        return nan.expand(v.shape[1]), nan, nan.expand(len(scores))
+        return _nan_row(scores, v)
     if bool((scores == -math.inf).all()):
-        return 0 * v[:0].sum(0), none, one_hot
+        return _empty_row(scores, v)
     best = int((scores == scores.max()).nonzero()[0])
-    one_hot[best] = 1.0
-    return v[best], none, one_hot
+    return v[best], scores[best], torch.eye(len(scores), dtype=scores.dtype)[best]
+
+
+def _empty_row(scores: Tensor, v: Tensor) -> RowResult:
+    return 0 * v[:0].sum(0), scores.new_tensor(-math.inf), torch.zeros_like(scores)
+
+
+def _nan_row(scores: Tensor, v: Tensor) -> RowResult:
+    nan = scores.new_tensor(math.nan)
+    return nan.expand(v.shape[1]), nan, nan.expand(len(scores))
 
 
 def _ratio(sims: Tensor, v: Tensor, normalize: bool) -> RowResult:
     below = sims.sum()
     weights = sims if not normalize else 0 * sims if below == 0 else sims / below
     return (weights[:, None] * v).sum(0), below.detach(), weights
-
-
-def _one_head(similarity: AnySimilarity, q: Tensor, k: Tensor, head: int, heads: int) -> Tensor:
-    """One query against its keys, as blocks with all heads: a similarity may hold parameters per head."""
-    return similarity.of_blocks(q.expand(1, heads, 1, -1), k.expand(1, heads, -1, -1))[0, head, 0]
 
 
 def _to_four_dims(tensor: Tensor, dims: int) -> Tensor:
@@ -215,6 +201,6 @@ def _scores_to_four_dims(tensor: Tensor, scores: tuple[int, int, int, int], dims
     return _to_four_dims(tensor.expand(shape), dims)
 
 
-def _to_caller_dims(tensor: Tensor, dims: int) -> Tensor:
-    """Back from four dimensions (or three, without a last axis) to the caller's."""
-    return tensor if dims == 4 else tensor.squeeze(1) if dims == 3 else tensor[0, 0]
+def to_caller_dims(tensor: Tensor, dims: int) -> Tensor:
+    """(batch, heads, …) in the caller's dimensions: without heads for 3, without a batch for 2."""
+    return tensor if dims == 4 else tensor[:, 0] if dims == 3 else tensor[0, 0]

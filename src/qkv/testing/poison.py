@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -28,8 +28,7 @@ def unseen_keys(attended: Tensor, heads_kv: int = 1) -> Tensor:
     """
     seen = attended.any(dim=-2)
     if attended.dim() == 4:
-        batch, heads, keys = seen.shape
-        seen = seen.reshape(batch, heads_kv, heads // heads_kv if heads_kv else 1, keys).any(dim=2)
+        seen = seen.unflatten(1, (heads_kv, seen.shape[1] // max(1, heads_kv))).any(dim=2)
     return ~seen
 
 
@@ -56,31 +55,20 @@ def poison_masked(
     [[False, False, True], [False, True, False], [False, True, False]]
     """
     unseen = unseen_keys(attended, key.shape[1] if key.dim() == 4 else 1)
-    return (
-        _fill(query, ~attended.any(dim=-1), poisons),
-        _fill(key, unseen, poisons),
-        # A different poison than the key's, so that every pair of kinds occurs.
-        _fill(value, unseen, poisons[1:] + poisons[:1]),
-    )
+    filled = _fill(query, ~attended.any(dim=-1), poisons), _fill(key, unseen, poisons)
+    # A different poison than the key's, so that every pair of kinds occurs.
+    return *filled, _fill(value, unseen, poisons[1:] + poisons[:1])
 
 
 def _fill(tensor: Tensor, rows: Tensor, poisons: tuple[float, ...]) -> Tensor:
     """`tensor` with rows (..., n) of (..., n, width) replaced, the poisons taking turns."""
-    filled = tensor.clone()
-    count = int(rows.sum())
-    turns = torch.tensor(poisons, dtype=torch.float64)[torch.arange(count) % len(poisons)]
-    filled[rows] = turns.to(tensor.dtype)[:, None].expand(count, tensor.shape[-1])
+    filled, turns = tensor.clone(), torch.arange(int(rows.sum())) % len(poisons)
+    filled[rows] = torch.tensor(poisons, dtype=torch.float64).to(tensor.dtype)[turns, None]
     return filled
 
 
-_ALLOCATORS: set[Any] = {
-    torch.empty,
-    torch.empty_like,
-    torch.empty_strided,
-    torch.empty_permuted,
-    Tensor.new_empty,
-    Tensor.new_empty_strided,
-}
+_EMPTY = ("empty", "empty_like", "empty_strided", "empty_permuted")
+_ALLOCATORS = {getattr(torch, name) for name in _EMPTY} | {Tensor.new_empty, Tensor.new_empty_strided}
 
 
 class _PoisonAllocations(TorchFunctionMode):
@@ -94,8 +82,7 @@ class _PoisonAllocations(TorchFunctionMode):
         return made
 
 
-@contextmanager
-def poisoned_memory() -> Iterator[None]:
+def poisoned_memory() -> AbstractContextManager[Any]:
     """Inside, torch.empty, empty_like, empty_strided, new_empty and similar functions return NaN.
 
     >>> with poisoned_memory():
@@ -105,14 +92,7 @@ def poisoned_memory() -> Iterator[None]:
     It covers allocations made from Python in the current thread, including results of native backends,
     which qkv allocates there. Integer tensors are not filled.
     """
-    with _PoisonAllocations():
-        yield
-
-
-def _permuted(tensor: Tensor, order: list[int]) -> Tensor:
-    """The same numbers, stored with the axes in another order."""
-    back = [order.index(axis) for axis in range(len(order))]
-    return tensor.permute(order).contiguous().permute(back)
+    return _PoisonAllocations()
 
 
 def transposed(tensor: Tensor) -> Tensor:
@@ -124,30 +104,27 @@ def heads_last(tensor: Tensor) -> Tensor:
     """Stored (batch, length, heads, width), as projections return it; unchanged below three axes."""
     if tensor.dim() < 3:
         return tensor.contiguous()
-    order = [*range(tensor.dim() - 3), tensor.dim() - 2, tensor.dim() - 3, tensor.dim() - 1]
-    return _permuted(tensor, order)
+    return tensor.transpose(-2, -3).contiguous().transpose(-2, -3)
 
 
 def reversed_axes(tensor: Tensor) -> Tensor:
     """Stored with all axes in the opposite order."""
-    return _permuted(tensor, list(reversed(range(tensor.dim()))))
+    return tensor.permute(*range(tensor.dim())[::-1]).contiguous().permute(*range(tensor.dim())[::-1])
 
 
 def strided_columns(tensor: Tensor) -> Tensor:
     """Every second number of a row, with NaN between them."""
-    return _inside(
-        tensor, -1, lambda larger, size: larger.narrow(-1, 0, 2 * size)[..., ::2] if size else larger[..., :0], 2
-    )
+    return _inside(tensor, -1, 2, lambda larger, size: larger[..., : 2 * size : 2])
 
 
 def strided_rows(tensor: Tensor) -> Tensor:
     """Every second row, with NaN between them."""
-    return _inside(tensor, -2, lambda larger, size: larger[..., ::2, :] if size else larger[..., :0, :], 2)
+    return _inside(tensor, -2, 2, lambda larger, size: larger[..., : 2 * size : 2, :])
 
 
 def sliced(tensor: Tensor) -> Tensor:
     """The middle columns of a wider tensor, as a packed qkv projection is cut; NaN on both sides."""
-    return _inside(tensor, -1, lambda larger, size: larger.narrow(-1, size, size), 3)
+    return _inside(tensor, -1, 3, lambda larger, size: larger[..., size : 2 * size])
 
 
 def misaligned(tensor: Tensor) -> Tensor:
@@ -170,7 +147,7 @@ def expanded(tensor: Tensor) -> Tensor:
     return view
 
 
-def _inside(tensor: Tensor, axis: int, cut: Callable[[Tensor, int], Tensor], times: int) -> Tensor:
+def _inside(tensor: Tensor, axis: int, times: int, cut: Callable[[Tensor, int], Tensor]) -> Tensor:
     """Copy into a view of a larger tensor that is full of NaN."""
     shape = list(tensor.shape)
     shape[axis] *= times

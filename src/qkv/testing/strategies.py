@@ -17,6 +17,7 @@ from .poison import LAYOUTS
 # Small primes, ones and odd numbers: blocks of 2, 4 and 8 always leave a remainder.
 LENGTHS = (1, 2, 3, 5, 7, 9, 11, 13, 17)
 WIDTHS = (1, 2, 3, 5, 7, 8, 11)
+KINDS = ("softmax", "argmax", "polynomial", "feature_map", "similarity")
 # (heads_q, heads_kv): MHA, GQA and MQA.
 HEAD_LAYOUTS = ((1, 1), (2, 2), (3, 3), (4, 2), (6, 2), (6, 3), (2, 1), (5, 1))
 
@@ -28,37 +29,27 @@ def lengths(*, zero: bool = True) -> st.SearchStrategy[int]:
     return st.integers(0, 19).flatmap(lambda n: rare if n == 0 else common)
 
 
-def similarities(kinds: Sequence[str] = ("softmax", "argmax", "polynomial", "feature_map", "similarity")) -> Any:
+def similarities(kinds: Sequence[str] = KINDS) -> Any:
     """A similarity of one of the five kinds; None stands for the default, Softmax()."""
-    made: dict[str, st.SearchStrategy[Spec | None]] = {
-        "softmax": st.one_of(st.none(), _softmaxes()),
-        "argmax": st.just(Spec("argmax")),
-        "polynomial": st.builds(
-            lambda degree, offset: Spec("polynomial", degree=degree, offset=offset),
-            st.integers(0, 4),
-            st.sampled_from((1.0, 0.0, 0.5, -0.5)),
-        ),
-        "feature_map": st.builds(
-            lambda name, normalize: Spec("feature_map", map=name, normalize=normalize),
-            st.sampled_from(MAPS),
-            st.sampled_from((True, True, False)),
-        ),
-        "similarity": st.builds(lambda name: Spec("similarity", function=name), st.sampled_from(sorted(FUNCTIONS))),
+    of = st.sampled_from
+    softmax = {
+        "scale": of((1.0, 0.25, 0.0, -0.5, 2.0)),
+        "softcap": of((0.5, 2.0, 30.0)),
+        "sink": of(("heads", 0.0, 1.5, -3.0)),
     }
+    options: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+        "polynomial": {"degree": st.integers(0, 4), "offset": of((1.0, 0.0, 0.5, -0.5))},
+        "feature_map": {"map": of(MAPS), "normalize": of((True, True, False))},
+        "similarity": {"function": of(sorted(FUNCTIONS))},
+    }
+    made = {kind: _specs(kind, st.fixed_dictionaries(options.get(kind, {}))) for kind in KINDS}
+    made["softmax"] = st.none() | _specs("softmax", st.fixed_dictionaries({}, optional=softmax))
     # Softmax twice: most of what can go wrong belongs to it.
     return st.one_of(*(made[kind] for kind in kinds), made[kinds[0]])
 
 
-def _softmaxes() -> st.SearchStrategy[Spec]:
-    options = st.fixed_dictionaries(
-        {},
-        optional={
-            "scale": st.sampled_from((1.0, 0.25, 0.0, -0.5, 2.0)),
-            "softcap": st.sampled_from((0.5, 2.0, 30.0)),
-            "sink": st.sampled_from(("heads", 0.0, 1.5, -3.0)),
-        },
-    )
-    return options.map(lambda chosen: Spec("softmax", **chosen))
+def _specs(kind: str, options: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[Spec | None]:
+    return options.map(lambda chosen: Spec(kind, **chosen))
 
 
 @st.composite
@@ -74,32 +65,25 @@ def masks(draw: st.DrawFn, batch: int, len_q: int, len_k: int, *, depth: int = 2
     return draw(_one_mask(batch, len_q, len_k))
 
 
-@st.composite
-def _one_mask(draw: st.DrawFn, batch: int, len_q: int, len_k: int) -> Spec:
-    kinds = ("causal", "causal", "window", "padding", "padding", "segments", "dense", "predicate")
-    kind = draw(st.sampled_from(kinds))
-    seeds, offsets = st.integers(0, 99), st.sampled_from((len_k - len_q, 0, -2, 1, len_k, -len_q))
-    sides = st.sampled_from((None, 0, 1, 2, 5, len_k + 3))
-    ids = st.integers(0, 3)
-    match kind:
-        case "causal":
-            square = len_q == len_k and draw(st.booleans())
-            return Spec("causal") if square else Spec("causal", offset=draw(offsets))
-        case "window":
-            return Spec("window", left=draw(sides), right=draw(sides), offset=draw(offsets))
-        case "padding":
-            by = draw(st.sampled_from(("lengths", "lengths", "keep_seed", "drop_seed")))
-            if by != "lengths":
-                return Spec("padding", **{by: draw(seeds)})
-            return Spec("padding", lengths=tuple(draw(st.integers(0, len_k)) for _ in range(batch)))
-        case "segments":
-            query = tuple(sorted(draw(st.lists(ids, min_size=len_q, max_size=len_q))))
-            key = tuple(sorted(draw(st.lists(ids, min_size=len_k, max_size=len_k))))
-            return Spec("segments", query=query, key=key)
-        case "dense":
-            axes = draw(st.sampled_from(("bhqk", "qk", "k", "bk", "hq", "bqk", "h")))
-            return Spec("dense", seed=draw(seeds), density=draw(st.sampled_from((0.6, 0.1, 0.95))), axes=axes)
-    return Spec("predicate", rule=draw(st.sampled_from(sorted(RULES))))
+def _one_mask(batch: int, len_q: int, len_k: int) -> st.SearchStrategy[Spec | None]:
+    of, seeds, sides = st.sampled_from, st.integers(0, 99), st.sampled_from((None, 0, 1, 2, 5, len_k + 3))
+    offset = of((len_k - len_q, 0, -2, 1, len_k, -len_q))
+    query, key = (st.lists(st.integers(0, 3), min_size=n, max_size=n).map(sorted).map(tuple) for n in (len_q, len_k))
+    rows = st.tuples(*[st.integers(0, len_k)] * batch)
+    axes = of(("bhqk", "qk", "k", "bk", "hq", "bqk", "h"))
+    causal = {} if len_q == len_k else {"offset": offset}
+    options: list[tuple[str, dict[str, st.SearchStrategy[Any]]]] = [
+        ("causal", causal),
+        ("causal", {"offset": offset}),
+        ("window", {"left": sides, "right": sides, "offset": offset}),
+        ("padding", {"lengths": rows}),
+        ("padding", {"keep_seed": seeds}),
+        ("padding", {"drop_seed": seeds}),
+        ("segments", {"query": query, "key": key}),
+        ("dense", {"seed": seeds, "density": of((0.6, 0.1, 0.95)), "axes": axes}),
+        ("predicate", {"rule": of(sorted(RULES))}),
+    ]
+    return st.one_of(*(_specs(kind, st.fixed_dictionaries(each)) for kind, each in options))
 
 
 @st.composite
@@ -107,7 +91,7 @@ def calls(
     draw: st.DrawFn,
     *,
     dtypes: Sequence[str] = tuple(DTYPES),
-    kinds: Sequence[str] = ("softmax", "argmax", "polynomial", "feature_map", "similarity"),
+    kinds: Sequence[str] = KINDS,
     values: Sequence[str] = VALUES,
 ) -> CallCase:
     """Any call that `qkv.attention` must answer.

@@ -28,25 +28,38 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from qkv.inputs import compute_dtype as compute_dtype
 from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
 
 from .oracle import Oracle
 
 
-def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of sums: float32 for float16 and bfloat16, else the dtype itself."""
-    return torch.float64 if dtype is torch.float64 else torch.float32
+class Answer(NamedTuple):
+    """What attention returns; lse and weights if they were requested."""
 
-
-class NaiveResult(NamedTuple):
     out: Tensor
-    lse: Tensor | None
-    weights: Tensor
+    lse: Tensor | None = None
+    weights: Tensor | None = None
+
+    def rows(self, which: Any) -> Answer:
+        """Some rows of out and lse."""
+        return Answer(self.out[which], None if self.lse is None else self.lse[which])
+
+
+def repeat_heads(tensor: Tensor, heads: int) -> Tensor:
+    """Keys or values with a copy for each query head of a group; unchanged without heads."""
+    repeats = tensor.dim() == 4 and tensor.shape[1]
+    return tensor.repeat_interleave(heads // tensor.shape[1], dim=1) if repeats else tensor
+
+
+def largest(tensor: Tensor) -> Tensor:
+    """The largest finite |x| along the last axis; 0 if there is none."""
+    return torch.nn.functional.pad(torch.where(tensor.isfinite(), tensor.abs(), 0.0), (0, 1)).amax(-1)
 
 
 def naive_attention(
     query: Tensor, key: Tensor, value: Tensor, attended: Tensor, similarity: Any = None, bias: Tensor | None = None
-) -> NaiveResult:
+) -> Answer:
     """The naive computation in one dtype: all scores, then softmax or the quotient, then one product with the values.
 
     Unlike the oracle it has the rounding errors of a straightforward computation, and backends are
@@ -69,15 +82,13 @@ def naive_attention(
             [0., 0.]])
     """
     dtype = query.dtype
-    q, k, v = (t.to(compute_dtype(dtype)) for t in (query, key, value))
-    if q.dim() == 4 and k.shape[1]:
-        k, v = (t.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for t in (k, v))
+    q, k, v = (repeat_heads(t.to(compute_dtype(dtype)), query.shape[1]) for t in (query, key, value))
     similarity = Softmax() if similarity is None else similarity
     if isinstance(similarity, Softmax):
         weights, lse = _softmax_weights(q, k, attended, similarity, bias)
     else:
         weights, lse = _other_weights(q, k, attended, similarity), None
-    return NaiveResult((weights @ v).to(dtype), lse, weights.to(dtype))
+    return Answer((weights @ v).to(dtype), lse, weights.to(dtype))
 
 
 def _softmax_weights(
@@ -88,22 +99,15 @@ def _softmax_weights(
         scores = similarity.softcap * torch.tanh(scores / similarity.softcap)
     if bias is not None:
         scores = scores + torch.where(bias == -math.inf, 0.0, bias)
+    # The sink is one more key; without a sink it has no weight.
+    sink = torch.as_tensor(-math.inf if similarity.sink is None else similarity.sink).to(scores.dtype)
+    sink = sink.reshape((-1, 1, 1) if scores.dim() == 4 else ()).expand(*scores.shape[:-1], 1)
+    scores = torch.cat([torch.where(attended, scores, -math.inf), sink], -1)
     empty = ~attended.any(-1, keepdim=True)
     # An empty row gets scores of 0 and is zeroed afterwards: a softmax of −inf alone would be NaN.
-    scores = torch.where(attended, scores, torch.where(empty, 0.0, -math.inf))
-    top = scores.detach().amax(-1, keepdim=True) if scores.shape[-1] else scores.sum(-1, keepdim=True)
-    sink = None
-    if similarity.sink is not None:
-        sink = torch.as_tensor(similarity.sink).to(scores.dtype).reshape((-1, 1, 1) if scores.dim() == 4 else ())
-        top = torch.maximum(top, sink.detach())
-    powers = torch.exp(scores - top)
-    total = powers.sum(-1, keepdim=True)
-    if sink is not None:
-        total = total + torch.exp(sink - top)
-    empty = empty | (total == 0)
-    weights = torch.where(empty, 0.0, powers / torch.where(empty, 1.0, total))
-    lse = torch.where(empty, -math.inf, top + torch.log(torch.where(empty, 1.0, total)))
-    return weights, lse.squeeze(-1)
+    scores = torch.where(empty, 0.0, scores)
+    weights = torch.where(empty, 0.0, torch.softmax(scores, -1))[..., :-1]
+    return weights, torch.where(empty.squeeze(-1), -math.inf, torch.logsumexp(scores, -1))
 
 
 def _other_weights(q: Tensor, k: Tensor, attended: Tensor, similarity: Any) -> Tensor:
@@ -167,7 +171,7 @@ def error_in_ulp(actual: Tensor, gold: Tensor, scale_values: Tensor, dtype: torc
     2.0
     """
     rounded, found = gold.to(dtype).double(), actual.detach().double()
-    same = (found == rounded) | (found.isnan() & rounded.isnan())
+    same = _equal(found, rounded)
     error = torch.where(torch.isfinite(rounded) & torch.isfinite(found), (found - gold).abs(), torch.inf)
     error = torch.where(same & ~torch.isfinite(rounded), 0.0, error)
     if error.shape[-1] == 0:
@@ -206,12 +210,8 @@ class ResultBounds:
 
 def largest_attended(value: Tensor, attended: Tensor) -> Tensor:
     """The largest finite |v| among the keys that each query attends to: (..., q)."""
-    per_key = torch.where(value.isfinite(), value.double().abs(), 0.0)
-    per_key = per_key.amax(-1) if per_key.shape[-1] else per_key.sum(-1)
-    if attended.dim() == 4 and value.shape[1]:
-        per_key = per_key.repeat_interleave(attended.shape[1] // value.shape[1], dim=1)
-    values = torch.where(attended, per_key.unsqueeze(-2), 0.0)
-    return values.amax(-1) if values.shape[-1] else values.sum(-1)
+    per_key = repeat_heads(value, attended.shape[1] if attended.dim() == 4 else 1)
+    return largest(torch.where(attended, largest(per_key.double()).unsqueeze(-2), 0.0))
 
 
 @dataclass(frozen=True)
@@ -238,30 +238,22 @@ def error_bounds(
     similarity = Softmax() if similarity is None else similarity
     dtype, inner = query.dtype, compute_dtype(query.dtype)
     scores, above, below = _term_sizes(query, key, value, gold, similarity, bias)
-    magnitude = torch.maximum(largest_attended(value, gold.attended), _row_max(gold.out))
-    rounding = 2 * torch.finfo(inner).eps * scores
-    ones = torch.ones_like(magnitude).maximum(_row_max(gold.weights))
+    outs, weights = largest(gold.out), largest(gold.weights)
+    magnitude = torch.maximum(largest_attended(value, gold.attended), outs)
+    rounding, ones = 2 * torch.finfo(inner).eps * scores, torch.ones_like(magnitude).maximum(weights)
+    conditions = magnitude.maximum(above + outs * below), ones.maximum(below * (1 + weights))
     parts = {
-        "out": ResultBounds(
-            gold.out, dtype, magnitude, magnitude.maximum(above + _row_max(gold.out) * below), rounding * magnitude
-        ),
-        "weights": ResultBounds(
-            gold.weights, dtype, ones, ones.maximum(below * (1 + _row_max(gold.weights))), rounding
-        ),
+        "out": ResultBounds(gold.out, dtype, magnitude, conditions[0], rounding * magnitude),
+        "weights": ResultBounds(gold.weights, dtype, ones, conditions[1], rounding),
     }
     if gold.lse is not None:
+        # An error of lse is a relative error of weights: below 1/8 ulp of half precision it has no visible effect.
+        least = torch.finfo(dtype).eps / 8 if inner is not dtype else 0.0
         height = torch.where(gold.lse.isfinite(), gold.lse.abs(), 0.0).clamp(min=1.0)
-        parts["lse"] = ResultBounds(
-            gold.lse.unsqueeze(-1), inner, height, height, rounding.clamp(min=_lse_tolerance(dtype))
-        )
+        parts["lse"] = ResultBounds(gold.lse.unsqueeze(-1), inner, height, height, rounding.clamp(min=least))
     q, k, v = (torch.where(tensor.isfinite(), tensor, 0.0).detach() for tensor in (query, key, value))
     naive = naive_attention(q, k, v, gold.attended, similarity, None if bias is None else bias.detach())
     return ErrorBounds(gold, {name: _with_naive_error(part, getattr(naive, name)) for name, part in parts.items()})
-
-
-def _lse_tolerance(dtype: torch.dtype) -> float:
-    """An error of lse is a relative error of weights: below 1/8 ulp of half precision it has no visible effect."""
-    return torch.finfo(dtype).eps / 8 if dtype in (torch.float16, torch.bfloat16) else 0.0
 
 
 def _with_naive_error(part: ResultBounds, naive: Tensor) -> ResultBounds:
@@ -271,11 +263,6 @@ def _with_naive_error(part: ResultBounds, naive: Tensor) -> ResultBounds:
     return replace(part, naive_error=float(errors.max()) if errors.numel() else 0.0)
 
 
-def _row_max(rows: Tensor) -> Tensor:
-    finite = torch.where(rows.isfinite(), rows.abs(), 0.0)
-    return finite.amax(-1) if rows.shape[-1] else finite.sum(-1)
-
-
 def _term_sizes(
     query: Tensor, key: Tensor, value: Tensor, gold: Oracle, similarity: Any, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -283,10 +270,8 @@ def _term_sizes(
 
     ŝ bounds sim from above with every product taken by its absolute value: rounding is relative to that.
     """
-    group = query.shape[1] // key.shape[1] if query.dim() == 4 and key.shape[1] else 1
-    q, k, v = (torch.where(t.isfinite(), t, 0.0).double() for t in (query, key, value))
-    if query.dim() == 4:
-        k, v = (t.repeat_interleave(group, dim=1) for t in (k, v))
+    finite = (torch.where(t.isfinite(), t, 0.0).double() for t in (query, key, value))
+    q, k, v = (repeat_heads(t, query.shape[1]) for t in finite)
     none = torch.zeros(gold.out.shape[:-1], dtype=torch.float64)
     size = q.abs() @ k.abs().transpose(-1, -2)
     if isinstance(similarity, Argmax):
@@ -295,8 +280,7 @@ def _term_sizes(
         size = size * abs(similarity.scale_for(query.shape[-1]))
         if bias is not None:
             size = size + torch.where(bias.isfinite(), bias, 0.0).double().abs()
-        size = torch.where(gold.attended, size, 0.0)
-        return (size.amax(-1) if size.shape[-1] else none), none, none
+        return largest(torch.where(gold.attended, size, 0.0)), none, none
     sims = torch.where(gold.attended, similarities(similarity, q, k), 0.0)
     large = torch.where(gold.attended, _majorant(similarity, q, k, sims, size), 0.0)
     # Below the smallest normal number rounding is no longer relative: every product may be off by the same amount.
@@ -304,8 +288,7 @@ def _term_sizes(
     below = sims.sum(-1).abs() if getattr(similarity, "normalize", True) else torch.ones_like(none)
     # Nothing to sum is exact; a sum that cancels to 0 leaves no digit that could be checked.
     below = torch.where(large.sum(-1) == 0, 1.0, below)
-    per_key = v.abs().amax(-1, keepdim=True) if v.shape[-1] else torch.zeros_like(v[..., :1])
-    return none, (large @ per_key).squeeze(-1) / below, large.sum(-1) / below
+    return none, (large @ largest(v).unsqueeze(-1)).squeeze(-1) / below, large.sum(-1) / below
 
 
 def _majorant(similarity: Any, q: Tensor, k: Tensor, sims: Tensor, size: Tensor) -> Tensor:
@@ -315,7 +298,7 @@ def _majorant(similarity: Any, q: Tensor, k: Tensor, sims: Tensor, size: Tensor)
     if isinstance(similarity, FeatureMap):
         return similarity.map(q).abs() @ similarity.map(k).abs().transpose(-1, -2)
     # The terms inside a function are unknown: assume that they are as large as its largest result.
-    return sims.abs().amax(-1, keepdim=True).expand_as(sims) if sims.shape[-1] else sims.abs()
+    return largest(sims).unsqueeze(-1).expand_as(sims)
 
 
 def assert_close_to_oracle(
@@ -368,27 +351,25 @@ def assert_argmax(actual: Tensor, query: Tensor, key: Tensor, value: Tensor, gol
     Raises:
         AssertionError: when a row is the value of another key.
     """
-    slack_of = 2 * (query.shape[-1] + 1) * torch.finfo(compute_dtype(query.dtype)).eps
-    q, k = query.double(), key.double()
-    v, attended = value, gold.attended
-    if query.dim() == 4 and key.shape[1]:
-        k, v = (t.repeat_interleave(query.shape[1] // key.shape[1], dim=1) for t in (k, v))
-    q, k, v, attended, out, right = (
-        t.flatten(0, -3) if t.dim() > 2 else t[None] for t in (q, k, v, attended, actual.detach(), gold.out)
-    )
-    for plane in range(len(q)):
-        for i in range(q.shape[1]):
-            keys = attended[plane, i].nonzero().flatten()
-            scores = (k[plane, keys] * q[plane, i]).sum(-1)
-            where = f"{backend}: argmax in {str(query.dtype).removeprefix('torch.')}, plane {plane}, query {i}"
-            if not len(keys) or not bool(scores.isfinite().all()):
-                assert torch.equal(out[plane, i].double().isnan(), right[plane, i].isnan()), f"{where}: NaN differs"
-                assert torch.equal(out[plane, i].double().nan_to_num(), right[plane, i].nan_to_num()), where
-                continue
-            slack = slack_of * (k[plane, keys] * q[plane, i]).abs().sum(-1).max()
-            candidates = v[plane, keys[scores >= scores.max() - slack]]
-            equal = (candidates == out[plane, i]) | (candidates.isnan() & out[plane, i].isnan())
-            assert bool(equal.all(-1).any()), (
-                f"{where}: got {out[plane, i].tolist()}, which is not the value of the best key, "
-                f"{candidates[0].tolist()} at {int(keys[scores.argmax()])}"
-            )
+    q, k, v = (repeat_heads(t, query.shape[1]) for t in (query.double(), key.double(), value))
+    terms = torch.where(gold.attended[..., None], q[..., :, None, :] * k[..., None, :, :], 0.0)
+    scores = torch.where(gold.attended, terms.sum(-1), -math.inf)
+    slack = 2 * (query.shape[-1] + 1) * torch.finfo(compute_dtype(query.dtype)).eps * largest(terms.abs().sum(-1))
+    top = torch.nn.functional.pad(scores, (0, 1), value=-math.inf).amax(-1)
+    best = gold.attended & (scores >= (top - slack).unsqueeze(-1))
+    found, values = actual.detach()[..., None, :], v[..., None, :, :]
+    is_best = (best & _equal(values, found).all(-1)).any(-1)
+    # Where nothing is attended, or a score is not finite, the oracle's row is right.
+    decided = gold.attended.any(-1) & (terms.isfinite().all(-1) | ~gold.attended).all(-1)
+    wrong = ~torch.where(decided, is_best, _equal(actual.detach().double(), gold.out).all(-1))
+    if bool(wrong.any()):
+        row = tuple(wrong.nonzero()[0].tolist())
+        wanted = f"the value of the best key, at {int(scores[row].argmax())}" if decided[row] else "the oracle's row"
+        raise AssertionError(
+            f"{backend}: argmax in {str(query.dtype).removeprefix('torch.')}, row {row}: got {actual[row].tolist()}, "
+            f"which is not {wanted}, {gold.out[row].tolist()}"
+        )
+
+
+def _equal(one: Tensor, other: Tensor) -> Tensor:
+    return (one == other) | (one.isnan() & other.isnan())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -11,11 +11,10 @@ from torch import Tensor
 
 from qkv.errors import BackendRefused, QkvError
 
-from ..call_case import CallCase, to_caller_dims
+from ..call_case import CallCase
 from ..oracle import attended_pairs, oracle
-from ..tolerance import assert_argmax, assert_close_to_oracle, compute_dtype, naive_attention
+from ..tolerance import Answer, assert_argmax, assert_close_to_oracle, compute_dtype, naive_attention
 from .subject import (
-    Answer,
     BackendCase,
     Subject,
     arguments,
@@ -31,9 +30,9 @@ from .subject import (
 )
 
 
-def assert_close(subject: Subject, case: BackendCase, answer: Answer, call: CallCase | None = None) -> None:
-    """Check that every part of an answer is within the backend's bound of the oracle's answer to `call`."""
-    call = case.call if call is None else call
+def assert_close(subject: Subject, case: BackendCase, answer: Answer) -> None:
+    """Check that every part of an answer is within the backend's bound of the oracle's answer."""
+    call = case.call
     claims: dict[str, Any] = {"backend": case.backend, "bound": subject.bound(case.backend)}
     if call.kind == "argmax":
         assert_argmax(answer.out, *call.tensors, call.gold, backend=case.backend)
@@ -52,8 +51,7 @@ def out_agrees_with_oracle(subject: Subject, case: BackendCase) -> None:
 @check(5, applies=lambda call: call.kind == "softmax", wants=["lse"])
 def lse_agrees_with_oracle(subject: Subject, case: BackendCase) -> None:
     """lse is log Σ_j exp(logit_j), sink included, and requesting it does not change out."""
-    answer = run_case(subject, case, lse=True)
-    assert_close(subject, case, answer)
+    assert_close(subject, case, run_case(subject, case, lse=True))
 
 
 @check(5, wants=["weights"])
@@ -99,14 +97,10 @@ def inputs_stay_as_they_are(subject: Subject, case: BackendCase) -> None:
     assert torch.equal(now, allowed), f"{case.backend}: the mask changed"
 
 
-def _ties(call: CallCase) -> tuple[CallCase, ...]:
-    return (call.replace(values="integers"),)
-
-
-@check(5, applies=lambda call: call.kind == "argmax", extra_calls=_ties)
+@check(5, applies=lambda call: call.kind == "argmax", extra_calls=lambda call: (call.replace(values="integers"),))
 def ties_go_to_the_lowest_index(subject: Subject, case: BackendCase) -> None:
     """Among keys with exactly equal scores argmax takes the first; small integers are exact in every dtype."""
-    (tied,) = _ties(case.call)
+    tied = case.call.replace(values="integers")
     answer = run_case(subject, BackendCase(case.backend, tied))
     assert_same_bits(answer.out.double(), tied.gold.out, f"{case.backend}: argmax with ties")
 
@@ -144,17 +138,14 @@ def gradients_agree_with_oracle(subject: Subject, case: BackendCase) -> None:
         for name in ("query", "key"):
             assert not bool(found[name].ne(0).any()), f"{case.backend}: argmax has a gradient for {name}"
         found = {"value": found["value"]}
-    right = oracle_gradients(call)
-    plain = _naive_gradients(call)
-    inner = torch.finfo(compute_dtype(call.torch_dtype)).eps
-    bound = max(16.0, subject.bound(case.backend)[compute_dtype(call.torch_dtype)])
-    noise = gradient_noise(call, compute_dtype(call.torch_dtype), case.backend)
+    plain, bounds, inner = _naive_gradients(call), subject.bound(case.backend), compute_dtype(call.torch_dtype)
+    noise = gradient_noise(call, inner, case.backend)
     for name, grad in found.items():
-        gold = right[name]
-        size = float(gold.abs().max())
-        error = max_difference(grad, gold)
-        outer = torch.finfo(grad.dtype).eps * max(1.0, subject.bound(case.backend)[call.torch_dtype])
-        allowed = max(4 * max_difference(plain[name], gold), bound * inner * size, noise) + outer * size
+        gold = oracle_gradients(call)[name]
+        error, size = max_difference(grad, gold), float(gold.abs().max())
+        rounding = max(16.0, bounds[inner]) * torch.finfo(inner).eps * size
+        outer = torch.finfo(grad.dtype).eps * max(1.0, bounds[call.torch_dtype]) * size
+        allowed = max(4 * max_difference(plain[name], gold), rounding, noise) + outer
         assert error <= allowed, (
             f"{case.backend}: the gradient of {name} in {call.dtype} is off by {error:.3g}, allowed {allowed:.3g} "
             f"for gradients up to {size:.3g}"
@@ -163,22 +154,18 @@ def gradients_agree_with_oracle(subject: Subject, case: BackendCase) -> None:
 
 @lru_cache(maxsize=512)
 def oracle_gradients(call: CallCase) -> dict[str, Tensor]:
-    leaves = leaves_of(call, torch.float64)
-    given = arguments(call, leaves)
-    mask, similarity = to_caller_dims(call.attended, call.dims), given.pop("similarity", call.built_similarity)
-    query, key, value = given.pop("query"), given.pop("key"), given.pop("value")
-    out = oracle(query, key, value, similarity=similarity, mask=mask, **given).out
-    return differentiate(out, leaves, cotangent_like(out.to(call.torch_dtype)).double())
+    return _gradients_by(call, torch.float64, partial(oracle, mask=call.keep))
 
 
 @lru_cache(maxsize=512)
 def _naive_gradients(call: CallCase) -> dict[str, Tensor]:
-    leaves = leaves_of(call)
-    given = arguments(call, leaves)
-    similarity = given.pop("similarity", call.built_similarity)
-    attended = to_caller_dims(call.attended, call.dims)
-    out = naive_attention(given["query"], given["key"], given["value"], attended, similarity, given.get("bias")).out
-    return differentiate(out, leaves, cotangent_like(out))
+    return _gradients_by(call, None, partial(naive_attention, attended=call.keep))
+
+
+def _gradients_by(call: CallCase, dtype: torch.dtype | None, compute: Callable[..., Any]) -> dict[str, Tensor]:
+    leaves = leaves_of(call, dtype)
+    out = compute(**{"similarity": call.built_similarity} | arguments(call, leaves)).out
+    return differentiate(out, leaves, cotangent_like(out.to(call.torch_dtype)).to(out.dtype))
 
 
 def _finite_difference_size(call: CallCase) -> bool:
@@ -221,9 +208,8 @@ def refusals_have_reasons(subject: Subject, case: BackendCase) -> None:
         return
     assert isinstance(error, BackendRefused), f"{case.backend}: neither ran nor was refused: {error}"
     assert error.reasons, f"{case.backend}: refused without a reason"
-    assert all(reason.strip() in str(error) for reason in error.reasons), (
-        f"{case.backend}: the message leaves out reasons"
-    )
+    told = all(reason.strip() in str(error) for reason in error.reasons)
+    assert told, f"{case.backend}: the message leaves out reasons"
     raise error
 
 
@@ -252,8 +238,7 @@ def errors_name_the_argument(subject: Subject, case: BackendCase) -> None:
     for name, kind, wrong in _WRONG_ARGUMENTS:
         error = _raised_error(subject, case, **wrong(case.call))
         assert error is not None, f"{case.backend}: a wrong {name} was accepted"
-        assert not isinstance(error, BackendRefused), (
-            f"{case.backend}: a wrong {name} is reported as a refusal: {error}"
-        )
+        refused = isinstance(error, BackendRefused)
+        assert not refused, f"{case.backend}: a wrong {name} is reported as a refusal: {error}"
         assert isinstance(error, kind), f"wrong {name}: {type(error).__name__} is not a {kind.__name__}"
         assert name in str(error), f"wrong {name}: the message does not name it: {error}"

@@ -102,13 +102,9 @@ AXES: dict[str, tuple[str, ...]] = {
 
 def _possible(row: Mapping[str, str]) -> bool:
     """Whether the values can be combined: only softmax takes a bias; a bias per head needs heads."""
-    similarity, bias = row.get("similarity"), row.get("bias", "none")
-    if bias == "none":
-        return True
-    heads = row.get("heads")
-    return (similarity is None or similarity.startswith("softmax")) and not (
-        bias == "heads" and heads in ("batch", "sequence")
-    )
+    bias, heads = row.get("bias", "none"), row.get("heads")
+    per_head = bias == "heads" and heads in ("batch", "sequence")
+    return bias == "none" or (row.get("similarity", "softmax").startswith("softmax") and not per_head)
 
 
 def pairwise(axes: Axes, possible: Rule, seed: int = 0) -> list[Row]:
@@ -119,12 +115,9 @@ def pairwise(axes: Axes, possible: Rule, seed: int = 0) -> list[Row]:
     (True, 6)
     """
     draw = random.Random(seed)
-    missing = {
-        pair
-        for one, two in itertools.combinations(axes, 2)
-        for pair in itertools.product(((one, v) for v in axes[one]), ((two, v) for v in axes[two]))
-        if possible(dict(pair))
-    }
+    values = [[(axis, value) for value in axes[axis]] for axis in axes]
+    pairs = itertools.chain.from_iterable(itertools.starmap(itertools.product, itertools.combinations(values, 2)))
+    missing = {pair for pair in pairs if possible(dict(pair))}
     rows: list[Row] = []
     while missing:
         must = dict(min(missing))
@@ -136,8 +129,7 @@ def pairwise(axes: Axes, possible: Rule, seed: int = 0) -> list[Row]:
 
 
 def _pairs(row: Row, axes: Axes) -> set[tuple[tuple[str, str], tuple[str, str]]]:
-    known = [(axis, row[axis]) for axis in axes if axis in row]
-    return set(itertools.combinations(known, 2))
+    return set(itertools.combinations([(axis, row[axis]) for axis in axes if axis in row], 2))
 
 
 def _filled(must: Row, axes: Axes, missing: set[Any], possible: Rule, draw: random.Random) -> Row:
@@ -172,10 +164,8 @@ def contract_cases(strength: int = 2) -> tuple[CallCase, ...]:
         strength: 2: every pair of axis values occurs in a case. 1: a few of these cases, in which every value occurs.
     """
     basic = {"mask": "none", "heads": "gqa", "size": "tiny", "bias": "none"}
-    rows = [
-        {**basic, "similarity": similarity, "dtype": dtype}
-        for similarity, dtype in itertools.product(SIMILARITIES, DTYPES)
-    ]
+    plain = itertools.product(SIMILARITIES, DTYPES)
+    rows = [{**basic, "similarity": similarity, "dtype": dtype} for similarity, dtype in plain]
     rows += pairwise(AXES, _possible)
     chosen = range(len(rows)) if strength == 2 else _rows_with_every_value(rows)
     return tuple(build_case(rows[seed], seed) for seed in chosen)

@@ -6,7 +6,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,7 +14,8 @@ from torch import Tensor
 from qkv.errors import BackendRefused
 from qkv.similarity import Polynomial
 
-from ..call_case import CallCase, to_caller_dims
+from ..call_case import CallCase
+from ..tolerance import Answer, repeat_heads
 
 
 class Claims(Protocol):
@@ -82,16 +83,6 @@ class BackendCase:
         return f"Case({self.backend!r}, {self.call!r})"
 
 
-class Answer(NamedTuple):
-    out: Tensor
-    lse: Tensor | None = None
-    weights: Tensor | None = None
-
-    def rows(self, which: Any) -> Answer:
-        """Some rows of out and lse."""
-        return Answer(self.out[which], None if self.lse is None else self.lse[which])
-
-
 def run_case(
     subject: Subject, case: BackendCase, *, lse: bool = False, weights: bool = False, **changes: Any
 ) -> Answer:
@@ -146,13 +137,11 @@ def differentiate(
     out: Tensor, leaves: dict[str, Tensor], cotangent: Tensor, *, missing: bool = True
 ) -> dict[str, Tensor]:
     """The gradients of all leaves; a missing one counts as zero, unless `missing` is False."""
-    found = torch.autograd.grad(out, list(leaves.values()), cotangent, retain_graph=True, allow_unused=True)
+    options: dict[str, Any] = {"retain_graph": True, "allow_unused": True, "materialize_grads": missing}
+    found = torch.autograd.grad(out, list(leaves.values()), cotangent, **options)
     for name, grad in zip(leaves, found, strict=True):
-        assert missing or grad is not None, f"{name} has no gradient: it is not part of the graph"
-    return {
-        name: torch.zeros_like(leaf) if grad is None else grad
-        for (name, leaf), grad in zip(leaves.items(), found, strict=True)
-    }
+        assert grad is not None, f"{name} has no gradient: it is not part of the graph"
+    return dict(zip(leaves, found, strict=True))
 
 
 def gradient_noise(call: CallCase, dtype: torch.dtype, backend: str = "") -> float:
@@ -177,12 +166,9 @@ def _steepness(call: CallCase) -> float:
     assert isinstance(similarity, Polynomial)
     degree, offset = similarity.degree, similarity.offset
     query, key = (tensor.detach().double().nan_to_num(0, 0, 0) for tensor in call.tensors[:2])
-    if query.dim() == 4:
-        key = key.repeat_interleave(query.shape[1] // max(1, key.shape[1]), dim=1)
-    inside = query @ key.mT + offset
-    attended = to_caller_dims(call.attended, call.dims)
-    below = torch.where(attended, inside**degree, 0.0).sum(-1, keepdim=True).abs()
-    slopes = torch.where(attended & (below > 0), degree * inside.abs() ** max(0, degree - 1) / below, 0.0)
+    inside = query @ repeat_heads(key, call.heads_q).mT + offset
+    below = torch.where(call.keep, inside**degree, 0.0).sum(-1, keepdim=True).abs()
+    slopes = torch.where(call.keep & (below > 0), degree * inside.abs() ** max(0, degree - 1) / below, 0.0)
     return max([1.0, *(float(slopes.sum(axis).max()) for axis in (-1, -2) if slopes.numel())])
 
 
@@ -224,10 +210,10 @@ class Check:
     name: str
     promise: int
     body: Body
-    applies: Callable[[CallCase], bool]
-    wants: frozenset[str]
-    extra_calls: Callable[[CallCase], tuple[CallCase, ...]]
-    refusable: bool
+    applies: Callable[[CallCase], bool] = lambda call: True
+    wants: frozenset[str] = frozenset()
+    extra_calls: Callable[[CallCase], tuple[CallCase, ...]] = lambda call: ()
+    refusable: bool = True
 
     def __call__(self, subject: Subject, case: BackendCase) -> None:
         self.body(subject, case)
@@ -241,19 +227,11 @@ class Check:
 _REGISTERED: dict[str, Check] = {}
 
 
-def check(
-    promise: int,
-    *,
-    applies: Callable[[CallCase], bool] = lambda call: True,
-    wants: Iterable[str] = (),
-    extra_calls: Callable[[CallCase], tuple[CallCase, ...]] = lambda call: (),
-    refusable: bool = True,
-) -> Callable[[Body], Body]:
-    """Register a function of (subject, case) as a check, under its own name."""
+def check(promise: int, *, wants: Iterable[str] = (), **fields: Any) -> Callable[[Body], Body]:
+    """Register a function of (subject, case) as a check, under its own name; fields: other fields of `Check`."""
 
     def register(body: Body) -> Body:
-        name = body.__name__
-        _REGISTERED[name] = Check(name, promise, body, applies, frozenset(wants), extra_calls, refusable)
+        _REGISTERED[body.__name__] = Check(body.__name__, promise, body, wants=frozenset(wants), **fields)
         return body
 
     return register
@@ -337,9 +315,8 @@ def _outcome(one: Check, subject: Subject, case: BackendCase) -> Outcome:
     try:
         one(subject, case)
     except BackendRefused as refusal:
-        if not refusal.reasons:
-            return Outcome(one.name, case, "failed", "refused without a reason")
-        return Outcome(one.name, case, "refused", "; ".join(refusal.reasons))
+        status, reasons = ("refused", refusal.reasons) if refusal.reasons else ("failed", ["refused without a reason"])
+        return Outcome(one.name, case, status, "; ".join(reasons))
     except AssertionError as broken:
         return Outcome(one.name, case, "failed", str(broken))
     except Exception:
