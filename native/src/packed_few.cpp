@@ -55,16 +55,10 @@ void few_quantised(const PackedPart& part, const PackedRows& rows, float* scratc
     if (rows.digits != nullptr) stream = prepare_stream<B>(rows, scratch + kGroupRows * X * kLanes);
     for (int64_t first = part.first; first < part.last; first += kGroupRows) {
         const int count = part.last - first < kGroupRows ? static_cast<int>(part.last - first) : kGroupRows;
-        const int64_t apart = part.matrix->row_bytes;
-        const char* at = static_cast<const char*>(part.matrix->data) + first * apart;
-        if (rows.digits == nullptr) {
-            for (int r = 0; r < count; ++r) stream_row_float32<B, X>(at + r * apart, rows, scratch + r * X * kLanes);
-        } else {
-            int r = 0;
-            for (; r + kTogether <= count; r += kTogether) {
-                stream_rows<B, kTogether, X>(at + r * apart, apart, rows, stream, scratch + r * X * kLanes);
-            }
-            for (; r < count; ++r) stream_rows<B, 1, X>(at + r * apart, apart, rows, stream, scratch + r * X * kLanes);
+        const char* at = static_cast<const char*>(part.matrix->data) + first * part.matrix->row_bytes;
+        for (int r = 0; r < count; ++r, at += part.matrix->row_bytes) {
+            float* sums = scratch + r * X * kLanes;
+            rows.digits != nullptr ? stream_row<B, X>(at, rows, stream, sums) : stream_row_float32<B, X>(at, rows, sums);
         }
         finish_group<X>(part, scratch, first, count);
     }

@@ -137,67 +137,40 @@ QKV_INLINE StreamRows<B> prepare_stream(const PackedRows& rows, float* scratch) 
     return stream;
 }
 
-// Rows of the matrix that are read together, so that a vector of x is loaded once for all of them.
-constexpr int kTogether = 2;
-
-// A step of R rows that are `apart` bytes apart: sums[r][x] += dot · scales.
-template <typename B, int s, int R, int X>
-QKV_INLINE void stream_step(const char* at, int64_t apart, int64_t next, int64_t column, __m512i lanes,
-                            const PackedRows& rows, const StreamRows<B>& stream, const Float (&scale)[R][X],
-                            Float (&sums)[R][X]) {
-    Bytes weights[R];
-    QKV_UNROLL
-    for (int r = 0; r < R; ++r) {
-        weights[r] = B::template weights<s>(at + r * apart, next);
-        if constexpr (B::is_signed) weights[r] = _mm512_xor_si512(weights[r], _mm512_set1_epi8(-128));
-    }
+// A step of a row: sums[x] += dot · scales.
+template <typename B, int s, int X>
+QKV_INLINE void stream_step(const char* at, int64_t next, int64_t column, __m512i lanes, const PackedRows& rows,
+                            const StreamRows<B>& stream, const Float (&scale)[X], Float (&sums)[X]) {
+    Bytes weights = B::template weights<s>(at, next);
+    if constexpr (B::is_signed) weights = _mm512_xor_si512(weights, _mm512_set1_epi8(-128));
     QKV_UNROLL
     for (int x = 0; x < X; ++x) {
-        const int64_t place = 32 * x * stream.slots + column;
-        const Bytes digits = load_digits(rows.digits + place), fine = load_digits(rows.fine + place);
-        QKV_UNROLL
-        for (int r = 0; r < R; ++r) {
-            Whole product = shift_up(dot(weights[r], digits), kFineBits);
-            if constexpr (kLess<B> != 0) product = _mm512_add_epi32(product, _mm512_load_si512(stream.start + place / 4));
-            product = _mm512_dpbusd_epi32(product, weights[r], fine);
-            sums[r][x] = multiply_add(to_float(product), _mm512_permutexvar_ps(lanes, scale[r][x]), sums[r][x]);
-        }
+        const int64_t at = 32 * x * stream.slots + column;
+        Whole product = shift_up(dot(weights, load_digits(rows.digits + at)), kFineBits);
+        if constexpr (kLess<B> != 0) product = _mm512_add_epi32(product, _mm512_load_si512(stream.start + at / 4));
+        product = _mm512_dpbusd_epi32(product, weights, load_digits(rows.fine + at));
+        sums[x] = multiply_add(to_float(product), _mm512_permutexvar_ps(lanes, scale[x]), sums[x]);
     }
 }
 
-// Prefetches the cache lines of R rows that belong to step s of `steps`, which read `bytes` together.
-template <int s, int steps, int64_t bytes, int R>
-QKV_INLINE void prefetch_step(const char* at, int64_t apart) {
-    constexpr int64_t lines = (bytes + 63) / 64, first = lines * s / steps, last = lines * (s + 1) / steps;
+// sums[x] of a row, in lanes.
+template <typename B, int X>
+QKV_INLINE void stream_row(const char* row, const PackedRows& rows, const StreamRows<B>& stream, float* to) {
+    // Even and odd steps are summed apart, so that additions do not wait for each other.
+    Float sums[2][X], scale[X];
     QKV_UNROLL
-    for (int r = 0; r < R; ++r) {
-        for (int64_t line = first; line < last; ++line) _mm_prefetch(at + r * apart + 64 * line + kAhead, _MM_HINT_T0);
-    }
-}
-
-// sums[r][x] of R rows, in lanes.
-template <typename B, int R, int X>
-QKV_INLINE void stream_rows(const char* row, int64_t apart, const PackedRows& rows, const StreamRows<B>& stream, float* to) {
-    Float sums[R][X], scale[R][X];
-    QKV_UNROLL
-    for (int r = 0; r < R; ++r) {
-        QKV_UNROLL
-        for (int x = 0; x < X; ++x) sums[r][x] = zero();
-    }
+    for (int x = 0; x < X; ++x) sums[0][x] = sums[1][x] = zero();
     const auto lanes = [](int s) QKV_STEP { return _mm512_load_si512(kStepLanes<B::granule>.at[s]); };
     if constexpr (B::columns == 32) {
         const int64_t blocks = rows.columns / 32, whole = blocks / 16 * 16;
         const auto with_scales = [&](int64_t b, const Windows<B>& windows, int64_t count) QKV_STEP {
+            Float own, least;
+            load_scales<B>(row + b * B::bytes, windows, count, own, least);
             QKV_UNROLL
-            for (int r = 0; r < R; ++r) {
-                Float own, least;
-                load_scales<B>(row + r * apart + b * B::bytes, windows, count, own, least);
-                QKV_UNROLL
-                for (int x = 0; x < X; ++x) {
-                    scale[r][x] = multiply(own, load_unaligned(rows.scales + x * rows.slots + b));
-                    if constexpr (B::minimum) {
-                        sums[r][x] = multiply_add(least, load_unaligned(rows.sums + x * rows.slots + b), sums[r][x]);
-                    }
+            for (int x = 0; x < X; ++x) {
+                scale[x] = multiply(own, load_unaligned(rows.scales + x * rows.slots + b));
+                if constexpr (B::minimum) {
+                    sums[0][x] = multiply_add(least, load_unaligned(rows.sums + x * rows.slots + b), sums[0][x]);
                 }
             }
         };
@@ -206,40 +179,34 @@ QKV_INLINE void stream_rows(const char* row, int64_t apart, const PackedRows& ro
             with_scales(b, all, 16);
             const char* at = row + b * B::bytes;
             for_each_step<8>([&](auto s) QKV_STEP {
-                prefetch_step<s(), 8, 16 * B::bytes, R>(at, apart);
-                stream_step<B, 0, R, X>(at + 2 * s() * B::bytes, apart, B::bytes, 32 * b + s() * kStep, lanes(s()), rows,
-                                        stream, scale, sums);
+                _mm_prefetch(at + 2 * s() * B::bytes + kAhead, _MM_HINT_T0);
+                stream_step<B, 0, X>(at + 2 * s() * B::bytes, B::bytes, 32 * b + s() * kStep, lanes(s()), rows, stream,
+                                     scale, sums[s() % 2]);
             });
         }
         if (whole < blocks) with_scales(whole, some, blocks - whole);
         for (int64_t b = whole; b < blocks; b += 2) {
-            stream_step<B, 0, R, X>(row + b * B::bytes, apart, b + 1 < blocks ? B::bytes : 0, 32 * b,
-                                    lanes(static_cast<int>(b - whole) / 2), rows, stream, scale, sums);
+            stream_step<B, 0, X>(row + b * B::bytes, b + 1 < blocks ? B::bytes : 0, 32 * b,
+                                 lanes(static_cast<int>(b - whole) / 2), rows, stream, scale, sums[0]);
         }
     } else {
         for (int64_t b = 0; b < rows.columns / 256; ++b) {
             const char* at = row + b * B::bytes;
+            const Float own = load_block_scales<B>(at);
             QKV_UNROLL
-            for (int r = 0; r < R; ++r) {
-                const Float own = load_block_scales<B>(at + r * apart);
-                QKV_UNROLL
-                for (int x = 0; x < X; ++x) {
-                    const float* others = B::minimum ? stream.factors + 2 * x * stream.slots : rows.pairs + 2 * x * rows.slots;
-                    scale[r][x] = multiply(own, load_unaligned(others + 16 * b));
-                    if constexpr (B::minimum) sums[r][x] = _mm512_mask_add_ps(sums[r][x], 0xff00, sums[r][x], scale[r][x]);
-                }
+            for (int x = 0; x < X; ++x) {
+                const float* others = B::minimum ? stream.factors + 2 * x * stream.slots : rows.pairs + 2 * x * rows.slots;
+                scale[x] = multiply(own, load_unaligned(others + 16 * b));
+                if constexpr (B::minimum) sums[0][x] = _mm512_mask_add_ps(sums[0][x], 0xff00, sums[0][x], scale[x]);
             }
             for_each_step<4>([&](auto s) QKV_STEP {
-                prefetch_step<s(), 4, B::bytes, R>(at, apart);
-                stream_step<B, s(), R, X>(at, apart, 0, 256 * b + s() * kStep, lanes(s()), rows, stream, scale, sums);
+                _mm_prefetch(at + s() * 64 + kAhead, _MM_HINT_T0);
+                stream_step<B, s(), X>(at, 0, 256 * b + s() * kStep, lanes(s()), rows, stream, scale, sums[s() % 2]);
             });
         }
     }
     QKV_UNROLL
-    for (int r = 0; r < R; ++r) {
-        QKV_UNROLL
-        for (int x = 0; x < X; ++x) store(to + (r * X + x) * kLanes, sums[r][x]);
-    }
+    for (int x = 0; x < X; ++x) store(to + x * kLanes, add(sums[0][x], sums[1][x]));
 }
 
 // The same for x in float32: weights are widened with scales that lie in a cache line.

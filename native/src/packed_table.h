@@ -28,7 +28,7 @@ constexpr int kTileWeights = 64;  // rows of a matrix in a job with many rows of
 // Few rows of x are rounded to 15 bits, in two parts: their products cost little while the memory is waited for. Of many
 // rows, only blocks whose largest number is an outlier are: its square is more than kSplitAbove times the row's mean square.
 constexpr int kFineBits = 7, kFineSteps = 127 << kFineBits;
-constexpr float kSplitAbove = 25.0f;
+constexpr float kSplitAbove = 36.0f;
 
 // The rows of x of a product, rounded in blocks of 32 columns: few rows are scale · (digits · 2^kFineBits + fine); many are
 // scale · digits, or scale · (digits + fine / 2^kFineBits) in the blocks of `splits`.
