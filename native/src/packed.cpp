@@ -25,7 +25,7 @@ constexpr BlockSize kBlockSizes[] = {{1, 4},   {1, 2},   {1, 2},    {32, 34},  {
 // with 16 kB each, two threads read at little more than the rate of one.
 constexpr int64_t kJobsPerThread = 4, kLeastJobBytes = 1 << 14;
 
-constexpr int64_t kRoundedFloats = 20;  // for a block of 32 columns
+constexpr int64_t kRoundedFloats = 21;  // for a block of 32 columns
 
 int64_t few_job_rows(const PackedMatrix& matrix, int threads) {
     const int64_t share = ceil_div(matrix.rows, kJobsPerThread * std::max(threads, 1));
@@ -50,44 +50,46 @@ PackedProduct::PackedProduct(const PackedKernels& kernels, const PackedMatrix* m
     }
     widened_ = rounded_ && !few_ && !kernels.int8_tiles;
     if (rounded_) {
-        // Digits, fine digits, scales by 32 columns and by 16, sums; and float32 again if no kernel multiplies digits.
         const int64_t floats = kRoundedFloats * padded_blocks(columns_) + (widened_ ? round_up(columns_, 16) : 0);
         shared_floats_ = checked_product(count_, floats);
     }
     worker_floats_ = round_up(few_ ? few_floats(columns_) : many_floats(columns_), 16);
 }
 
-// The arrays of the shared scratch: digits, fine digits, scales, pairs, sums, widened rows.
-PackedRows PackedProduct::rows(const float* x, const float* shared) const {
-    const int64_t slots = padded_blocks(columns_);
-    const auto* digits = reinterpret_cast<const int8_t*>(shared);
-    const float* scales = shared + count_ * 16 * slots;
-    return {x,      count_, columns_, slots, digits, few_ ? digits + count_ * 32 * slots : nullptr,
-            scales, scales + count_ * slots, scales + count_ * 3 * slots};
+// The arrays of the shared scratch: digits, fine digits, scales, pairs, sums, splits; then widened rows.
+PackedRows PackedProduct::rows(const float* x, float* shared) const {
+    const int64_t slots = padded_blocks(columns_), all = count_ * slots;
+    auto* digits = reinterpret_cast<int8_t*>(shared);
+    float* scales = shared + 16 * all;
+    return {x,      count_,       columns_,         slots, digits, digits + 32 * all,
+            scales, scales + all, scales + 3 * all, reinterpret_cast<int32_t*>(scales + 4 * all)};
 }
 
 void PackedProduct::prepare_row(int64_t row, const float* x, float* shared) const {
     if (!rounded_) return;
     const PackedRows all = rows(x, shared);
-    const int64_t slots = all.slots;
-    int8_t* digits = const_cast<int8_t*>(all.digits) + row * 32 * slots;
-    float* scales = const_cast<float*>(all.scales) + row * slots;
-    int8_t* fine = few_ ? const_cast<int8_t*>(all.fine) + row * 32 * slots : nullptr;
-    kernels_.round_row(x + row * columns_, columns_, slots, few_ || widened_ ? 0 : 0x80, digits, fine, scales,
-                       const_cast<float*>(all.pairs) + 2 * row * slots, const_cast<float*>(all.sums) + row * slots);
+    kernels_.round_row(all, row, few_, few_ || widened_ ? 0 : 0x80);
     if (!widened_) return;
+    const int64_t slots = all.slots;
+    const float* scales = all.scales + row * slots;
     float* to = shared + count_ * kRoundedFloats * slots + row * columns_;
-    for (int64_t c = 0; c < columns_; ++c) to[c] = static_cast<float>(digits[c]) * scales[c / 32];
+    for (int64_t c = 0; c < columns_; ++c) to[c] = static_cast<float>(all.digits[32 * row * slots + c]) * scales[c / 32];
+    for (const int32_t* split = all.splits + row * slots; *split >= 0; ++split) {
+        const float scale = scales[*split] / (1 << kFineBits);
+        for (int64_t c = 32 * *split; c < 32 * (*split + 1); ++c) {
+            to[c] += static_cast<float>(all.fine[32 * row * slots + c]) * scale;
+        }
+    }
 }
 
-void PackedProduct::run(int64_t job, const float* x, const float* shared, float* const* ys, const float* const* biases,
+void PackedProduct::run(int64_t job, const float* x, float* shared, float* const* ys, const float* const* biases,
                         float* scratch) const {
     const int64_t m = std::upper_bound(first_job_.begin(), first_job_.end(), job) - first_job_.begin() - 1;
     const PackedMatrix& matrix = matrices_[m];
     const int64_t first = (job - first_job_[m]) * job_rows_[m];
     const PackedPart part = {&matrix, first, std::min(matrix.rows, first + job_rows_[m]),
                              biases == nullptr ? nullptr : biases[m], ys[m]};
-    PackedRows taken = {x, count_, columns_, padded_blocks(columns_), nullptr, nullptr, nullptr, nullptr, nullptr};
+    PackedRows taken = {x, count_, columns_, padded_blocks(columns_), nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
     if (rounded_ && is_quantised(matrix.format)) {
         if (widened_) {
             taken.x = shared + count_ * kRoundedFloats * taken.slots;

@@ -17,7 +17,8 @@ int64_t block_bytes(WeightFormat format);
 // y[r, i] = Σ_j W[i, j] x[r, j] (+ bias[i]) for `how_many` matrices with the same columns, which share x. x and the ys are
 // contiguous rows of float32; `biases` and each of them may be null. With Activations::int8 the rows of x are rounded in
 // blocks of 32 columns (not for weights in float32, bfloat16 and float16), up to kFewRows of them to 15 bits in two parts
-// and more to 8 bits; a block with a number that is not finite gives NaN, and one without a number above 1e-34 gives 0.
+// and more to 8 bits, except blocks with outliers, to 15; a block with a number that is not finite gives NaN, and one
+// without a number above 1e-34 gives 0.
 // The bits depend on the kernels, the matrix and `count`, not on the number of threads or the other matrices.
 void packed_product(const PackedKernels& kernels, const PackedMatrix* matrices, int how_many, const float* x,
                     int64_t count, float* const* ys, const float* const* biases, Activations activations, int threads);
@@ -38,11 +39,11 @@ public:
     int64_t jobs() const { return first_job_.back(); }
 
     void prepare_row(int64_t row, const float* x, float* shared) const;
-    void run(int64_t job, const float* x, const float* shared, float* const* ys, const float* const* biases,
+    void run(int64_t job, const float* x, float* shared, float* const* ys, const float* const* biases,
              float* scratch) const;
 
 private:
-    PackedRows rows(const float* x, const float* shared) const;
+    PackedRows rows(const float* x, float* shared) const;
 
     const PackedKernels& kernels_;
     const PackedMatrix* matrices_;

@@ -6,8 +6,7 @@
 
 namespace qkv::QKV_ISA {
 
-void round_row(const float* x, int64_t columns, int64_t slots, int flip, int8_t* digits, int8_t* fine, float* scales,
-               float* pairs, float* sums);
+void round_row(const PackedRows& rows, int64_t row, bool few, int flip);
 void packed_few(const PackedPart& part, const PackedRows& rows, float* scratch);
 void packed_many(const PackedPart& part, const PackedRows& rows, float* scratch);
 void unpack(const PackedMatrix& matrix, int64_t row, float* to, float* scratch);

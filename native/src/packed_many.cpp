@@ -288,6 +288,35 @@ QKV_INLINE void fill_panel(const PackedMatrix& matrix, int64_t first, int64_t la
     });
 }
 
+// What the fine digits of a row of x add to its sums.
+template <typename B>
+QKV_INLINE void add_fine(const Int8Tile& tile, const PackedRows& rows, int64_t row, Float (&sums)[kPanels]) {
+    constexpr int quads = B::granule / 4, granules = 32 / B::granule;
+    const int8_t* fine = rows.fine + row * 32 * rows.slots;
+    for (const int32_t* split = rows.splits + row * rows.slots; *split >= 0; ++split) {
+        const Float scale = constant(rows.scales[row * rows.slots + *split] / (1 << kFineBits));
+        for (int64_t g = *split * granules; g < (*split + 1) * granules; ++g) {
+            __m512i whole[kPanels];
+            QKV_UNROLL
+            for (int p = 0; p < kPanels; ++p) whole[p] = _mm512_load_si512(tile.less + (g * kPanels + p) * kPanelRows);
+            QKV_UNROLL
+            for (int q = 0; q < quads; ++q) {
+                const __m512i four = _mm512_set1_epi32(read<int32_t>(reinterpret_cast<const char*>(fine + g * B::granule + 4 * q)));
+                QKV_UNROLL
+                for (int p = 0; p < kPanels; ++p) {
+                    const int8_t* weights = tile.digits + ((g * quads + q) * kPanels + p) * 64;
+                    whole[p] = _mm512_dpbusd_epi32(whole[p], four, _mm512_load_si512(weights));
+                }
+            }
+            QKV_UNROLL
+            for (int p = 0; p < kPanels; ++p) {
+                const Float own = load(tile.scale + (g * kPanels + p) * kPanelRows);
+                sums[p] = multiply_add(to_float(whole[p]), multiply(own, scale), sums[p]);
+            }
+        }
+    }
+}
+
 // Up to X rows of x from `first` on, times the tile.
 template <typename B, int X>
 void multiply_int8(const Int8Tile& tile, const PackedPart& part, const PackedRows& rows, int64_t first, int64_t from) {
@@ -339,6 +368,8 @@ void multiply_int8(const Int8Tile& tile, const PackedPart& part, const PackedRow
             }
         }
     }
+    QKV_UNROLL
+    for (int x = 0; x < X; ++x) add_fine<B>(tile, rows, first + x, sums[x]);
     QKV_UNROLL
     for (int p = 0; p < kPanels; ++p) {
         const int64_t row = from + p * kPanelRows, left = part.last - row;
@@ -394,16 +425,18 @@ void packed_many(const PackedPart& part, const PackedRows& rows, float* scratch)
     many_in_float32(part, rows, scratch);
 }
 
-void round_row(const float* x, int64_t columns, int64_t slots, int flip, int8_t* digits, int8_t* fine, float* scales,
-               float* pairs, float* sums) {
-    const float steps = fine == nullptr ? 127.0f : static_cast<float>(kFineSteps);
-    for (int64_t b = 0; b < slots; ++b) {
-        if (b >= columns / 32) {
-            scales[b] = pairs[2 * b] = pairs[2 * b + 1] = sums[b] = 0.0f;
-            for (int i = 0; i < 32; ++i) digits[32 * b + i] = 0;
-            for (int i = 0; i < 32 && fine != nullptr; ++i) fine[32 * b + i] = 0;
-            continue;
-        }
+void round_row(const PackedRows& rows, int64_t row, bool few, int flip) {
+    const float* x = rows.x + row * rows.columns;
+    const int64_t slots = rows.slots, blocks = rows.columns / 32;
+    int8_t *digits = rows.digits + row * 32 * slots, *fine = rows.fine + row * 32 * slots;
+    float *scales = rows.scales + row * slots, *pairs = rows.pairs + 2 * row * slots, *sums = rows.sums + row * slots;
+    int32_t* splits = rows.splits + row * slots;
+    Float squares = zero();
+    for (int64_t c = 0; c < 32 * blocks && !few; c += kLanes) {
+        squares = multiply_add(load_unaligned(x + c), load_unaligned(x + c), squares);
+    }
+    const float outlier = kSplitAbove * sum_lanes(squares) / static_cast<float>(rows.columns);
+    for (int64_t b = 0; b < blocks; ++b) {
         const float* block = x + 32 * b;
         Float largest = zero(), odd = zero();
         for (int i = 0; i < 32; i += kLanes) {
@@ -413,25 +446,28 @@ void round_row(const float* x, int64_t columns, int64_t slots, int flip, int8_t*
         }
         const float most = max_lane(largest), none = sum_lanes(odd);
         // Below this, steps / most would overflow.
-        const bool some = most > 1e-34f && none == 0.0f;
-        const float inverse = some ? steps / most : 0.0f;
+        const bool some = most > 1e-34f && none == 0.0f, split = few || most * most > outlier;
+        const float steps = split ? static_cast<float>(kFineSteps) : 127.0f, inverse = some ? steps / most : 0.0f;
         int32_t sum = 0;
         for (int i = 0; i < 32; ++i) {
             // The sum has the nearest integer in its low bits.
             const float nearest = some ? block[i] * inverse + kToWhole : kToWhole;
             const int32_t whole = static_cast<int32_t>(to_bits(nearest)) - 0x4b400000;
+            const int32_t digit = split ? (whole + (1 << (kFineBits - 1))) >> kFineBits : whole;
             sum += whole;
-            int32_t digit = whole;
-            if (fine != nullptr) {
-                digit = (whole + (1 << (kFineBits - 1))) >> kFineBits;
-                fine[32 * b + i] = static_cast<int8_t>(whole - (digit * (1 << kFineBits)));
-            }
             digits[32 * b + i] = static_cast<int8_t>(digit ^ flip);
+            if (split) fine[32 * b + i] = static_cast<int8_t>((whole - digit * (1 << kFineBits)) ^ flip);
         }
         const float scale = none != 0.0f || none != none ? none : some ? most / steps : 0.0f;
-        scales[b] = pairs[2 * b] = pairs[2 * b + 1] = scale;
         sums[b] = scale * static_cast<float>(sum);
+        scales[b] = pairs[2 * b] = pairs[2 * b + 1] = split && !few ? scale * static_cast<float>(1 << kFineBits) : scale;
+        if (split && !few) *splits++ = static_cast<int32_t>(b);
     }
+    for (int64_t b = blocks; b < slots; ++b) {
+        scales[b] = pairs[2 * b] = pairs[2 * b + 1] = sums[b] = 0.0f;
+        for (int i = 0; i < 32; ++i) digits[32 * b + i] = fine[32 * b + i] = 0;
+    }
+    *splits = -1;
 }
 
 void unpack(const PackedMatrix& matrix, int64_t row, float* to, float* scratch) {

@@ -25,19 +25,23 @@ constexpr int kFewRows = 4;       // of x, for which weights are widened in regi
 constexpr int kGroupRows = 16;    // rows of a matrix whose scales are read together
 constexpr int kTileWeights = 64;  // rows of a matrix in a job with many rows of x
 
-// Few rows of x are rounded to 15 bits, in two parts: their products cost little while the memory is waited for.
+// Few rows of x are rounded to 15 bits, in two parts: their products cost little while the memory is waited for. Of many
+// rows, only blocks whose largest number is an outlier are: its square is more than kSplitAbove times the row's mean square.
 constexpr int kFineBits = 7, kFineSteps = 127 << kFineBits;
+constexpr float kSplitAbove = 36.0f;
 
-// The rows of x of a product. Rounded rows are scale · digits, or scale · (digits · 2^kFineBits + fine), in blocks of 32
-// columns; arrays of blocks are padded with zeros to `slots`, a multiple of 16, and digits to 32 · slots.
+// The rows of x of a product, rounded in blocks of 32 columns: few rows are scale · (digits · 2^kFineBits + fine); many are
+// scale · digits, or scale · (digits + fine / 2^kFineBits) in the blocks of `splits`.
+// Arrays of blocks are padded with zeros to `slots`, a multiple of 16 with room for one more block, and digits to 32 · slots.
 struct PackedRows {
     const float* x;  // count × columns
     int64_t count, columns, slots;
-    const int8_t* digits;  // null: x is not rounded
-    const int8_t* fine;    // for `few`; from -2^(kFineBits - 1) to 2^(kFineBits - 1)
-    const float* scales;   // [count][slots]
-    const float* pairs;    // [count][2 · slots]: the scales by 16 columns
-    const float* sums;     // [count][slots]: the rounded x, summed
+    int8_t* digits;  // null: x is not rounded
+    int8_t* fine;    // from -2^(kFineBits - 1) to 2^(kFineBits - 1)
+    float* scales;   // [count][slots]
+    float* pairs;    // [count][2 · slots]: the scales by 16 columns
+    float* sums;     // [count][slots]: the rounded x, summed
+    int32_t* splits;  // [count][slots]: of many rows, the blocks in two parts; then -1
 };
 
 // Rows [first, last) of a matrix, in a product whose result has `columns` columns.
@@ -51,9 +55,8 @@ struct PackedPart {
 struct PackedKernels {
     const char* name;
     bool int8_tiles;  // whether `many` takes rounded rows, with 128 added to the digits
-    // Rounds to 15 bits, or to 8 if `fine` is null; `flip` is applied to the bits of the digits.
-    void (*round_row)(const float* x, int64_t columns, int64_t slots, int flip, int8_t* digits, int8_t* fine,
-                      float* scales, float* pairs, float* sums);
+    // Rounds row `row` of x as one of few, or of many; `flip` is applied to the bits of the digits.
+    void (*round_row)(const PackedRows& rows, int64_t row, bool few, int flip);
     // Up to kFewRows rows of x; the scratch has few_floats(columns) floats.
     void (*few)(const PackedPart& part, const PackedRows& rows, float* scratch);
     // Any number of rows of x; the scratch has many_floats(columns) floats.

@@ -111,18 +111,24 @@ inline std::vector<float> random_rows(int64_t count, unsigned seed) {
     std::normal_distribution<float> normal;
     std::vector<float> rows(count);
     for (float& x : rows) x = normal(random);
+    for (size_t i = 5; i < rows.size(); i += 97) rows[i] *= 40;  // outliers
     return rows;
 }
 
-// Rows of x in blocks of 32, as the kernels promise: with 15 bits if they are few, otherwise 8.
+// Rows of x in blocks of 32, as the kernels promise: with 15 bits if they are few or the block has an outlier, otherwise 8.
 inline std::vector<double> rounded(const std::vector<float>& x, int64_t columns) {
     const bool few = static_cast<int64_t>(x.size()) <= qkv::kFewRows * columns;
-    const float steps = few ? qkv::kFineSteps : 127.0f;
     std::vector<double> result(x.size());
+    double squares = 0;
     for (size_t b = 0; b < x.size(); b += 32) {
+        if (b % columns == 0) {
+            squares = 0;
+            for (size_t i = b; i < b + columns; ++i) squares += static_cast<double>(x[i]) * x[i];
+        }
         float most = 0;
         for (size_t i = b; i < b + 32; ++i) most = std::max(most, std::fabs(x[i]));
-        const float inverse = most > 1e-34f ? steps / most : 0;
+        const bool split = few || static_cast<double>(most) * most > qkv::kSplitAbove * squares / columns;
+        const float steps = split ? qkv::kFineSteps : 127.0f, inverse = most > 1e-34f ? steps / most : 0;
         for (size_t i = b; i < b + 32; ++i) result[i] = std::nearbyint(x[i] * inverse) * static_cast<double>(most / steps);
     }
     return result;
