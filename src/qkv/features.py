@@ -214,21 +214,25 @@ class FeatureMaps(NamedTuple):
 
 def feature_maps(similarity: AnySimilarity, width: int) -> FeatureMaps:
     """The maps of a `FeatureMap` or `Polynomial`."""
-    count, power = feature_count(similarity, width), _power(similarity)
+    code = _elementwise_code(similarity)
+    count = width if code is not None else feature_count(similarity, width)
+    power = _power(similarity) if code is None else None
     if power is not None:
         rule = FeatureRule(POWER, width, *power) if 1 <= power[0] <= MAX_FACTORS and width else None
         of_query, of_key = (partial(monomials, degree=power[0], offset=power[1], weighted=w) for w in (False, True))
         return FeatureMaps(of_query, of_key, count, rule, similarity.normalizes)
     assert isinstance(similarity, FeatureMap)
-    code = _elementwise_code(similarity)
     phi = partial(_apply_with_count, similarity, count)
     return FeatureMaps(phi, phi, count, None if code is None else FeatureRule(code, width), similarity.normalize)
+
+
+_POWERS = (polynomial, Polynomial)  # a tuple: to join types takes longer than to compare them
 
 
 def _power(similarity: AnySimilarity) -> tuple[int, float] | None:
     """The degree and the offset of a similarity (q·k + offset)^degree; None for others."""
     given = similarity.map if isinstance(similarity, FeatureMap) else similarity
-    return (given.degree, given.offset) if isinstance(given, polynomial | Polynomial) else None
+    return (given.degree, given.offset) if isinstance(given, _POWERS) else None
 
 
 def _elementwise_code(similarity: AnySimilarity) -> int | None:
@@ -248,13 +252,13 @@ def _apply_with_count(similarity: FeatureMap, count: int, x: Tensor) -> Tensor:
 
 def feature_count(similarity: AnySimilarity, width: int) -> int:
     """How many features φ has; an unknown map is applied to a vector of zeros."""
+    if _elementwise_code(similarity) is not None:
+        return width
     power = _power(similarity)
     if power is not None:
         degree, offset = power
         return math.comb((width if offset else max(width - 1, 0)) + degree, degree)
     assert isinstance(similarity, FeatureMap)
-    if _elementwise_code(similarity) is not None:
-        return width
     if isinstance(similarity.map, positive_random):
         return similarity.map.count
     try:
@@ -297,8 +301,10 @@ def _half_dtype(given: Any) -> torch.dtype | None:
 
 def has_native_map(similarity: AnySimilarity) -> bool:
     """Whether the native kernel has the map."""
+    if _elementwise_code(similarity) is not None:
+        return True
     power = _power(similarity)
-    return _elementwise_code(similarity) is not None if power is None else 1 <= power[0] <= MAX_FACTORS
+    return power is not None and 1 <= power[0] <= MAX_FACTORS
 
 
 def monomials(x: Float[Tensor, "... d"], degree: int, offset: float, weighted: bool) -> Float[Tensor, "... f"]:

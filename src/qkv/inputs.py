@@ -151,7 +151,9 @@ def unfold_group(tensor: Tensor, heads_q: int) -> Tensor:
 
 def cut(tensor: Tensor, *parts: slice) -> Tensor:
     """A part of each axis of a tensor that broadcasts: axes of size 1 stay."""
-    return tensor[tuple(part if size > 1 else slice(None) for part, size in zip(parts, tensor.shape, strict=True))]
+    whole = slice(None)
+    index = tuple(part if size > 1 else whole for part, size in zip(parts, tensor.shape, strict=True))
+    return tensor if index == (whole,) * len(index) else tensor[index]
 
 
 def compact(tensor: Tensor) -> Tensor:

@@ -467,13 +467,14 @@ def run_native(
     """
     batch, heads_kv, len_k, _ = key.shape
     query = key.new_zeros(batch, heads_kv, 0, key.shape[3]) if query is None else query
-    offset = key_range.offset
+    offset, keep = key_range
     if maps.rule is None and direct:
         query, key, value, maps = map_in_advance(query, key, value, maps, key_range)
     if maps.rule is not None:
-        rows = None if query.shape[2] == 0 and state is not None else query
-        options = {"normalize": maps.normalize, "direct": direct, "state": state}
-        out = linear_attention(rows, key, value, maps.rule, keep=key_range.keep, offset=offset, **options)
+        rows = query if query.shape[2] or state is None else None
+        out = linear_attention(
+            rows, key, value, maps.rule, keep=keep, offset=offset, normalize=maps.normalize, state=state, direct=direct
+        )
         return query.new_zeros(*query.shape[:3], value.shape[3]) if out is None else out
     if state is None:
         state = torch.zeros(batch, heads_kv, linear_state_size(FeatureRule(IDENTITY, maps.features), value.shape[3]))
@@ -484,7 +485,7 @@ def run_native(
         """Adds the keys up to `end` to the state, and returns the output for some queries."""
         nonlocal added
         new, added = slice(added, end), end
-        part = KeyRange(offset, None if key_range.keep is None else key_range.keep[:, new])
+        part = KeyRange(offset, None if keep is None else keep[:, new])
         rows = query[:, :, :0] if rows is None else rows
         return run_native(*map_in_advance(rows, key[:, :, new], value[:, :, new], maps, part), part, state=state)
 

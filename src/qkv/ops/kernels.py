@@ -302,9 +302,11 @@ def linear_attention(
         if out.nbytes >= _HUGE_PAGES_FROM:
             first = -(-out.data_ptr() // _HUGE_PAGE) * _HUGE_PAGE
             native.advise_huge_pages(first, out.nbytes // _HUGE_PAGE * _HUGE_PAGE - _HUGE_PAGE)
-    options = {"keep": None if keep is None else keep.contiguous(), "offset": offset, "normalize": normalize}
-    threads = torch.get_num_threads()
-    native.linear_attention(rule, query, key, value, out, **options, state=state, direct=direct, threads=threads)
+    keep = None if keep is None else keep.contiguous()
+    native.linear_attention(
+        rule, query, key, value, out, keep=keep, offset=offset, normalize=normalize, state=state, direct=direct,
+        threads=torch.get_num_threads(),
+    )  # fmt: skip
     return out
 
 
