@@ -1,4 +1,4 @@
-"""Programs that run whole models, each in a process of its own, so that they neither share threads nor crash the run.
+"""Programs that run whole models, each in a separate process, so that they neither share threads nor crash the run.
 
 `Worker` starts a process (worker.py) and sends it commands; an `Engine` answers them there. Between commands a worker
 waits for input and uses no processor time.

@@ -32,7 +32,7 @@ constexpr float kSplitAbove = 36.0f;
 
 // The rows of x of a product, rounded in blocks of 32 columns: few rows are scale · (digits · 2^kFineBits + fine); many are
 // scale · digits, or scale · (digits + fine / 2^kFineBits) in the blocks of `splits`.
-// Arrays of blocks are padded with zeros to `slots`, a multiple of 16 with room for one more block, and digits to 32 · slots.
+// Arrays of blocks are padded with zeros to `slots`, a multiple of 16 and more than the blocks, and digits to 32 · slots.
 struct PackedRows {
     const float* x;  // count × columns
     int64_t count, columns, slots;

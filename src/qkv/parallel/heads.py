@@ -45,7 +45,7 @@ def run(sharded: ShardedInputs) -> Result:
     own = heads_of_ranks(extent.heads, axis.size)[axis.rank]
     inputs, lengths = [call.query, call.key, call.value], [sharded.queries.lengths, *[sharded.keys.lengths] * 2]
     shapes = sharded.bias_shapes
-    # Unless all ranks have the same row for all queries, each has the bias of its own queries.
+    # Unless all ranks have the same row for all queries, each has the bias of the queries it holds.
     if bias is not None and (any(shape[2] > 1 for shape in shapes) or max(lengths[0]) <= 1):
         # Ranks may have biases of different shapes, with sizes of 1 that are broadcast.
         batch, heads, _, keys = (max(sizes) for sizes in zip(*shapes, strict=True))
