@@ -435,7 +435,7 @@ void round_row(const PackedRows& rows, int64_t row, bool few, int flip) {
     for (int64_t c = 0; c < 32 * blocks && !few; c += kLanes) {
         squares = multiply_add(load_unaligned(x + c), load_unaligned(x + c), squares);
     }
-    const float outlier = kSplitAbove * sum_lanes(squares) / static_cast<float>(rows.columns);
+    const double outlier = static_cast<double>(kSplitAbove) * sum_lanes(squares) / static_cast<double>(rows.columns);
     for (int64_t b = 0; b < blocks; ++b) {
         const float* block = x + 32 * b;
         Float largest = zero(), odd = zero();
@@ -446,7 +446,7 @@ void round_row(const PackedRows& rows, int64_t row, bool few, int flip) {
         }
         const float most = max_lane(largest), none = sum_lanes(odd);
         // Below this, steps / most would overflow.
-        const bool some = most > 1e-34f && none == 0.0f, split = few || most * most > outlier;
+        const bool some = most > 1e-34f && none == 0.0f, split = few || static_cast<double>(most) * most > outlier;
         const float steps = split ? static_cast<float>(kFineSteps) : 127.0f, inverse = some ? steps / most : 0.0f;
         int32_t sum = 0;
         for (int i = 0; i < 32; ++i) {

@@ -26,7 +26,8 @@ constexpr int kGroupRows = 16;    // rows of a matrix whose scales are read toge
 constexpr int kTileWeights = 64;  // rows of a matrix in a job with many rows of x
 
 // Few rows of x are rounded to 15 bits, in two parts: their products cost little while the memory is waited for. Of many
-// rows, only blocks whose largest number is an outlier are: its square is more than kSplitAbove times the row's mean square.
+// rows, only blocks whose largest number is an outlier are: its square is more than kSplitAbove times the row's mean square
+// (none, where the sum of squares overflows).
 constexpr int kFineBits = 7, kFineSteps = 127 << kFineBits;
 constexpr float kSplitAbove = 36.0f;
 

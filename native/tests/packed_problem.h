@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -123,11 +124,12 @@ inline std::vector<double> rounded(const std::vector<float>& x, int64_t columns)
     for (size_t b = 0; b < x.size(); b += 32) {
         if (b % columns == 0) {
             squares = 0;
-            for (size_t i = b; i < b + columns; ++i) squares += static_cast<double>(x[i]) * x[i];
+            for (size_t i = b; i < b + columns; ++i) squares += x[i] * x[i];  // squares in float, as in the kernels
         }
         float most = 0;
         for (size_t i = b; i < b + 32; ++i) most = std::max(most, std::fabs(x[i]));
-        const bool split = few || static_cast<double>(most) * most > qkv::kSplitAbove * squares / columns;
+        const bool finite = squares <= std::numeric_limits<float>::max();
+        const bool split = few || (finite && static_cast<double>(most) * most > qkv::kSplitAbove * squares / columns);
         const float steps = split ? qkv::kFineSteps : 127.0f, inverse = most > 1e-34f ? steps / most : 0;
         for (size_t i = b; i < b + 32; ++i) result[i] = std::nearbyint(x[i] * inverse) * static_cast<double>(most / steps);
     }
