@@ -10,10 +10,12 @@ from qkv.lab.checkpoints import available
 from qkv.lab.views.model import SENTENCE
 from tests.helpers.browser_lab import numbers, ready, type_into
 
-pytestmark = pytest.mark.slow
 
 MINILM = next((each for each in available() if each.name == "minilm"), None)
-pytestmark = pytest.mark.skipif(MINILM is None, reason="no weights here: make weights")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(MINILM is None, reason="no weights here: make weights"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import torch
 import qkv
 
 
+@pytest.mark.slow
 def test_edits_show_what_the_library_computes(opened, edit, shown) -> None:
     page = opened("walk", numbers="decimal", scale="root")
     edit(page, "x", "2,3;-1,0;1/2,-2")

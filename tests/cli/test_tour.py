@@ -57,6 +57,7 @@ def test_version_and_wrong_words() -> None:
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_not_an_error() -> None:
     code = "from qkv.cli import main; main()"
     done = subprocess.run(

@@ -219,6 +219,7 @@ def test_arrays_are_read_in_every_usual_notation():
         assert (outcome.kind, outcome.findings[0].data["place"]) == ("wrong", f"{row + 1}, {column + 1}")
 
 
+@pytest.mark.slow
 def test_layouts_and_sizes_of_arrays():
     vector = Answer("(1, 2, 3)", (1, 2, 3), "vector")
     for text in ("[[1], [2], [3]]", "[[1, 2, 3]]", "(1, 2, 3)^T", r"\begin{pmatrix}1\\2\\3\end{pmatrix}", "1, 2 and 3"):

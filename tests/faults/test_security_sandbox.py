@@ -57,6 +57,7 @@ def test_nothing_is_fetched_started_unpickled_or_written_elsewhere(told):
     assert told["found"] == []
 
 
+@pytest.mark.slow
 def test_it_runs_where_there_is_no_network(told):
     """Where the system lets a process leave its network, as it does for root and mostly for others, it has to work."""
     allowed = subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode == 0

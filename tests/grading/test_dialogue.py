@@ -174,6 +174,7 @@ def test_every_exercise_of_the_bank_can_be_examined(name):
             assert offered[0] in part["mistakes"], asked.label
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(0, MOST_CORRECTIONS), st.sampled_from([None, 0, 1, 2]))
 def test_every_dialogue_ends_and_its_record_adds_up(seed, corrections, challenges):

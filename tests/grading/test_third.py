@@ -15,6 +15,7 @@ FOLDERS = sorted(path for path in (Path(__file__).parent / "third").iterdir() if
 LEAST_RIGHT = {"alpha": 37, "beta": 44, "gamma": 17}  # of 63, 60 and 65 rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_no_false_accusation_and_nothing_passed(folder):
     asked = from_sheet(folder / "sheet.md")

@@ -31,6 +31,7 @@ def test_fifty_readers_at_once_see_no_error(found):
     assert answers.questions > 3 * len(light())
 
 
+@pytest.mark.slow
 def test_they_leave_no_memory_behind(found):
     _, grown = found
     assert grown < 150 * MEBI

@@ -82,6 +82,7 @@ def test_it_replaces_a_layer_is_copied_saved_and_compiled(tmp_path):
     assert torch.equal(model.double()(x), found), "bytes are not converted"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["f32", "bf16", "q4_1", "q6_k"])
 @pytest.mark.parametrize("shape", [(256,), (3, 256), (2, 5, 256), (0, 256)])
 def test_the_operator_passes_the_checks_of_torch(name, shape):

@@ -104,6 +104,7 @@ def check(pool: RankPool, ranks: int, cases: list[dict[str, Any]], small: bool =
             raise AssertionError(f"{ranks} ranks, {case}: {error}") from error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", RANKS)
 def test_dtypes_and_heads(pool: RankPool, ranks: int) -> None:
     kinds = itertools.product(STORAGE, QUERIES, HEADS.values(), (1, 5))

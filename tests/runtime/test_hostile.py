@@ -69,6 +69,7 @@ def test_mutated_files(kind, tmp_path):
 LIMIT = 128  # MiB more addresses than the process has before the first damaged file
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_AS and /proc")
 def test_damaged_files_take_little_memory(tmp_path):
     """In a process that cannot get more: a size from the header that is allocated unchecked raises MemoryError."""

@@ -135,6 +135,7 @@ def greedy_rest(model, prompt, tokens, new):
     return found
 
 
+@pytest.mark.slow
 def test_beams_find_the_best_of_all_continuations(pair):
     """With as many beams as there are tokens, a search of two tokens is exhaustive."""
     _, model = pair
