@@ -10,7 +10,6 @@ from qkv.lab.checkpoints import available
 from qkv.lab.views.model import SENTENCE
 from tests.helpers.browser_lab import numbers, ready, type_into
 
-
 MINILM = next((each for each in available() if each.name == "minilm"), None)
 pytestmark = [
     pytest.mark.slow,
