@@ -121,6 +121,7 @@ def modest(call: CallCase) -> bool:
 
 
 # No shrinking: a rank that hangs costs a pool of processes, and cases are small and print as code.
+@pytest.mark.slow
 @settings(
     max_examples=30,
     derandomize=True,

@@ -245,6 +245,7 @@ def test_torn_listings_get_their_marks() -> None:
     assert "return self.q\n```\nWhat belongs" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["$" * 300_000, "**" * 150_000, "\\[ " * 100_000, "```\n" * 80_000, "<div " * 60_000, "[" * 300_000]
 )

@@ -7,6 +7,7 @@ from tests.helpers.labelled_chats import RULES, chats, compared, counted, false_
 LEAST_RIGHT = {False: 7, True: 24}  # of 122 rows: on the questions as the students put them, and on the bank's
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bank", [False, True], ids=["own questions", "the bank's"])
 @pytest.mark.parametrize("label", [pytest.param(each, id=each["path"].name) for each in chats()])
 def test_no_false_accusation_and_nothing_passed(label, bank):

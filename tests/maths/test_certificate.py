@@ -25,6 +25,7 @@ GROUPS = tomllib.loads((Path(__file__).parent / "proofs.toml").read_text(encodin
 POINTS = 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", range(len(GROUPS)))
 def test_tables_of_pairs(group: int) -> None:
     symbols = GROUPS[group]["symbols"]
@@ -51,6 +52,7 @@ def differing_points(a: Node, b: Node, largest: float) -> int:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "largest", "seeds"), [(Trees, 1e8, 240), (Calculus, 1e5, 80)])
 def test_what_is_proved_holds_in_numbers(kind: type[Trees], largest: float, seeds: int) -> None:
     count = 0

@@ -61,6 +61,7 @@ def test_of_equal_shards_the_predicted_bytes_are_sent(pool: RankPool, ranks: int
         assert predicted[0].total == sum(answers[at][1] for answers in found), case
 
 
+@pytest.mark.slow
 def test_argmax_sends_at_most_what_is_predicted(pool: RankPool) -> None:
     """Which values are sent depends on the numbers."""
     cases = [(EVEN[3], "argmax", {"mask": mask, "similarity": qkv.Argmax()}, {}) for mask in MASKS]

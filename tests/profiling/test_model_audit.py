@@ -138,6 +138,7 @@ def test_every_difference_is_explained_to_the_last_flop_and_byte(audits, name):
         assert (row.sentence == "the same number.") == (row.theirs == row.ours)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_what_torch_multiplies_is_what_qkv_counts(audits, name):
     """Where no mask hides anything, matrix products counted by torch's operators are those of the formulas."""

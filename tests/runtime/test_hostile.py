@@ -120,6 +120,7 @@ def test_foreign_configurations(text, tmp_path):
     assert "\n" not in said
 
 
+@pytest.mark.slow
 def test_a_forked_process_can_run_the_model(tmp_path):
     path = write_gguf(build("llama"), tmp_path / "model.gguf")
     code = f"""

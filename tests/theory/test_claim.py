@@ -103,6 +103,7 @@ def without_evidence(name: str) -> Claim:
     return sys.modules[f"qkv.theory.{name}"].without_evidence()
 
 
+@pytest.mark.slow
 def test_chains_make_up_the_derivation() -> None:
     for name in ("reach", "normalisation"):
         claim = without_evidence(name)

@@ -45,6 +45,7 @@ def test_entries_and_rows(claim: str):
     assert answer.derivation.proved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("claim", "fields"),
     [

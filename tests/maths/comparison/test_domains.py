@@ -68,6 +68,7 @@ POOL = [
 ]
 
 
+@pytest.mark.slow
 def test_equality_is_symmetric_and_transitive() -> None:
     kinds = {pair: compare(*pair, S).kind for pair in itertools.product(POOL, POOL)}
     same = {pair for pair, kind in kinds.items() if kind == "equal"}
