@@ -1,6 +1,7 @@
 """Perplexity of SmolLM2-135M (Q4_1) with 8-bit activations over that with float32 activations.
 
-As steps, where a token is rounded to two parts of 8 bits, and as a prompt, where it is rounded to 8 bits. Texts of 512
+As steps, where a token is rounded to two parts of 8 bits, and as a prompt, where it is rounded to 8 bits except
+for blocks with outliers. Texts of 512
 tokens: the documentation of this project and the docstrings of Python's standard library, by name.
 """
 
