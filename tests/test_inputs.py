@@ -6,7 +6,6 @@ from torch import Tensor
 
 import qkv
 from qkv.errors import (
-    BackendRefused,
     DtypeError,
     MaskError,
     MaskTypeError,
@@ -638,26 +637,3 @@ def test_swapped_axes_of_heads_and_tokens_are_noticed(query, key, value, names: 
         assert "transpose" not in text
     else:
         assert f"If {names} came as (batch, length, heads, width): call .transpose(1, 2) first." in text
-
-
-def test_a_cache_made_with_query_heads_is_named_as_the_cause() -> None:
-    cache = qkv.KVCache(batch=2, heads=4, width=8)
-    text = message(ShapeError, qkv.decode, QUERY, KEY, KEY, cache)
-    assert "made with the query heads; make the KVCache with the key/value heads, heads=2" in text
-    one = torch.zeros(2, 1, 2, 8)
-    cache = qkv.KVCache(batch=2, heads=2, width=8)
-    assert "call .transpose(1, 2)" in message(ShapeError, qkv.decode, QUERY[:, :, :1], one, one, cache)
-    assert "Hint" not in message(ShapeError, qkv.decode, QUERY, KEY[:1], KEY[:1], cache)
-
-
-def test_an_arbitrary_similarity_is_sent_to_attention() -> None:
-    similarity = qkv.Similarity(lambda query, key: query @ key.transpose(-1, -2))
-    cache = qkv.KVCache(batch=2, heads=2, width=8)
-    refused = message(BackendRefused, qkv.decode, QUERY, KEY, KEY, cache, similarity=similarity)
-    state = message(OptionTypeError, qkv.LinearState, similarity, 2, 2, 8)
-    for text in (refused, state):
-        assert "no finite feature map: use qkv.attention over the whole sequence" in text
-        assert "LinearState" not in text
-        assert "KVCache" not in text
-    assert "qkv.LinearState" in message(BackendRefused, qkv.decode, QUERY, KEY, KEY, cache, similarity=qkv.Polynomial())
-    assert "qkv.KVCache" in message(OptionTypeError, qkv.LinearState, qkv.Softmax(), 2, 2, 8)

@@ -35,7 +35,8 @@ def test_codes_are_those_of_the_native_library():
 def test_names_are_unique():
     with pytest.raises(errors.OptionError, match="no other format has"):
         register(StorageFormat(FLOAT8, "int8"))
-    with pytest.raises(errors.DtypeError, match=r"torch\.float32, float16, bfloat16 or int8"):
+    *names, last = (each.name for each in FORMATS.values())
+    with pytest.raises(errors.DtypeError, match=re.escape(f"torch.{', '.join(names)} or {last}")):
         storage_format(torch.float64)
 
 

@@ -481,6 +481,50 @@ def test_reorder_of_one_leaves_the_other_alone():
     holds(forked, model)
 
 
+@by_storage
+def test_rows_of_a_fork_are_appended_without_a_copy(storage):
+    """Requests that join a batch: rows of other lengths, in tables of other widths, that share their pages."""
+    cache, plain = new_fork_pair(storage, n=70)
+    other, model = cache.fork(), plain.fork()
+    for each in (other, model):
+        each.append(*fork_pairs(64 * 67))  # more pages than a new table has slots
+    alone = other.nbytes
+    cache.extend(other)
+    plain.extend(model)
+    assert cache.lengths.tolist() == plain.lengths == [70, 70, 4358, 4358]
+    assert cache.nbytes == alone + 2 * page_bytes(3, 7, 5, storage)  # the last pages of the two shorter rows
+    step(cache, plain, 3, seed=2)
+    holds(other, model)
+    step(other, model, 2, seed=3)
+    cache.reorder([3, 0])
+    plain.reorder([3, 0])
+    holds(cache, plain)
+    del other
+    gc.collect()
+    step(cache, plain, 70, seed=4)
+    holds(cache, plain)
+
+
+def test_a_cache_can_be_appended_to_itself():
+    cache, plain = new_fork_pair(n=65)
+    cache.extend(cache)
+    plain.extend(plain.fork())
+    step(cache, plain, 2, seed=1)
+    holds(cache, plain)
+
+
+def test_rows_of_another_pool_are_refused():
+    cache, _ = new_fork_pair(n=3)
+    other, _ = new_fork_pair(n=3)
+    with untouched(cache), pytest.raises(errors.OptionError, match=r"^other: got KVCache"):
+        cache.extend(other)
+    empty = cache.fork()
+    empty.reset()
+    empty.append(*(tensor.double() for tensor in fork_pairs(1)))
+    with untouched(cache), pytest.raises(errors.DtypeError, match=r"^other: got tokens of .*float64"):
+        cache.extend(empty)
+
+
 @pytest.mark.slow
 @by_storage
 def test_the_first_may_go_away(storage):

@@ -754,3 +754,68 @@ def test_an_interruption_between_two_of_its_stores_leaves_nothing_that_it_cannot
     assert state.nbytes == fresh.nbytes
     answers = [qkv.decode(key[:, :, :1], key[:, :, 1:2], value[:, :, 1:2], each) for each in (state, fresh)]
     assert torch.equal(*answers)
+
+
+def _wide_reference(state: Any, tokens: Any) -> Tensor:
+    """The last row of the same tokens in float64, by the map of the state in float32."""
+    query, key, value = tokens
+    similarity = state.similarity
+    if isinstance(similarity, qkv.FeatureMap):
+        query, key = (similarity.map(x).detach() for x in (query, key))
+        similarity = qkv.FeatureMap(features.identity, normalize=similarity.normalize)
+    wide = (x.double() for x in (query, key, value))
+    return qkv.attention(*wide, similarity=similarity, mask=qkv.Causal(), backend="reference")
+
+
+@pytest.mark.parametrize("size", [1e37, 1e38, 3e38])
+@pytest.mark.parametrize("chunks", [(1,), (7,), (75, 1), (13, 64, 1)], ids=str)
+@pytest.mark.parametrize("name", ["elu1", "polynomial", "module"])
+def test_values_of_a_linear_state_near_the_largest_number_do_not_overflow(
+    name: str, chunks: tuple[int, ...], size: float
+) -> None:
+    made = {
+        "elu1": qkv.FeatureMap(features.elu1),
+        "polynomial": qkv.Polynomial(2, offset=1.0),
+        "module": qkv.FeatureMap(torch.nn.Sequential(torch.nn.Linear(3, 7), torch.nn.Softplus())),
+    }
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        query, key, value = draw(75, widths=(3, 5))
+    value = value.abs().clamp(0.1, 1.0)
+    value[..., :3] *= size  # the other columns are small numbers that must stay exact
+    state = new(made[name], widths=(3, 5))
+    with torch.no_grad():
+        found = in_chunks(state, (query, key, value), chunks)
+        wanted = _wide_reference(state, (query, key, value))
+    torch.testing.assert_close(found.double(), wanted, rtol=2e-5, atol=0.0)
+
+
+def test_sums_that_overflow_float32_are_saved_forked_cropped_and_taken(tmp_path: Path) -> None:
+    query, key, value = draw(301, widths=(3, 5))
+    value = value.abs().clamp(0.1, 1.0)
+    state = new(qkv.FeatureMap(features.elu1), widths=(3, 5))
+    narrow = state.nbytes
+    state.append(key[:, :, :50], value[:, :, :50])
+    state.snapshot()
+    state.append(key[:, :, 50:300], value[:, :, 50:300] * 3e38)
+    state.append(key[:, :, 300:], value[:, :, 300:])
+    value[:, :, 50:300] *= 3e38
+    assert state.nbytes != narrow  # rows of the native layout are padded
+    state.save(tmp_path / "state")
+    with safe_open(tmp_path / "state", "pt") as file:
+        assert file.get_tensor("sums").dtype is torch.float64
+    loaded = qkv.LinearState.load(tmp_path / "state", state.similarity)
+    whole = _wide_reference(state, (query, key, value))[:, :, -1:]
+    for other in (state.fork(), loaded):
+        other.crop(300)
+        found = qkv.decode(query[:, :, 300:], key[:, :, 300:], value[:, :, 300:], other)
+        torch.testing.assert_close(found.double(), whole, rtol=2e-5, atol=0.0)
+    loaded.reorder([1])
+    loaded.crop(300)
+    found = qkv.decode(query[1:, :, 300:], key[1:, :, 300:], value[1:, :, 300:], loaded)
+    torch.testing.assert_close(found.double(), whole[1:], rtol=2e-5, atol=0.0)
+    state.crop(50)  # the snapshot has sums in float32
+    assert state.nbytes == narrow
+    found = qkv.decode(query[:, :, 50:51], key[:, :, 50:51], value[:, :, :1], state)
+    assert bool(found.isfinite().all())
+    assert float(found.max()) <= 1.0

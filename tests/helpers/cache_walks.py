@@ -162,6 +162,14 @@ class Caches(RuleBasedStateMachine):
         plain.reorder(index)
         DONE["reorder"] += 1
 
+    @rule(which=st.integers(0, 3), other=st.integers(0, 3))
+    def extend(self, which, other):
+        (cache, plain), (more, plain_more) = self.take(which), self.take(other)
+        if plain.batch + plain_more.batch <= 5:
+            cache.extend(more)
+            plain.extend(plain_more)
+            DONE["extend"] += 1
+
     @rule(which=st.integers(0, 3))
     def fork(self, which):
         cache, plain = self.take(which)

@@ -180,6 +180,10 @@ class Plain:
         self.rows = [self.rows[i] for i in index]
         self.batch = len(index)
 
+    def extend(self, other: "Plain") -> None:
+        self.rows = [*self.rows, *other.rows]
+        self.batch = len(self.rows)
+
     def fork(self) -> "Plain":
         return replace(self, rows=list(self.rows))
 

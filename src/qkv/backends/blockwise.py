@@ -126,7 +126,7 @@ def replace_rows(call: AttentionInputs, result: Result, rows: Tensor | None = No
     Kernels that sum weighted values before they divide overflow where the equation does not. The other rows do not
     change.
     """
-    out = result.out.detach()
+    out = result.out.detach() if result.out.requires_grad else result.out
     overflows = not ops.all_finite(out if out.is_contiguous() else out.transpose(1, 2))
     if overflows:
         nonfinite = ~out.isfinite().all(-1)

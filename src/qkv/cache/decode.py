@@ -19,20 +19,11 @@ from ..cost.price import Cost, product_flops
 from ..errors import BackendRefused, DtypeError, OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import (
     AttentionInputs,
-    DecodeInputs,
-    check_cache_similarity,
-    check_lengths,
-    check_new_tokens,
-    check_no_gradient,
-    check_plain_tensor,
-    check_query,
     compute_dtype,
     cut,
     in_transform,
     is_compiling,
-    keep_under_tracing,
     raise_unknown_arguments,
-    read_decode_inputs,
     read_inputs,
 )
 from ..masks import Causal, Dense, Mask, Padding, Window
@@ -42,6 +33,17 @@ from ..ops.loader import limit_threads_after_fork
 from ..shapes import Float
 from ..similarity import AnySimilarity, Argmax, Softmax, as_similarity
 from .formats import StorageFormat
+from .inputs import (
+    DecodeInputs,
+    check_cache_similarity,
+    check_lengths,
+    check_new_tokens,
+    check_no_gradient,
+    check_plain_tensor,
+    check_query,
+    keep_under_tracing,
+    read_decode_inputs,
+)
 from .kv import Bounds, KVCache, check_cache
 from .pages import allocate
 from .state import LinearState
@@ -222,7 +224,7 @@ def _decode_state(query: Tensor, key: Tensor, value: Tensor, state: LinearState,
             raise ShapeError(complaint("query", f"shape {tuple(query.shape)}", "(batch, heads, n, width)"))
         check_query(query, key, state)
         counts, left = check_lengths(lengths, padding, state.batch, key.shape[2])
-        out = state.advance(query.detach().resolve_neg(), key, value, counts, left)
+        out = state.advance(query, key, value, counts, left)
     assert out is not None
     RUNS["decode.state"] += 1
     return out

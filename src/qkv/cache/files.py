@@ -26,7 +26,7 @@ from ..errors import OptionError, OptionTypeError, QkvError, complaint
 from ..similarity import AnySimilarity
 from .formats import FORMATS, StorageFormat
 from .pages import PAGE, StoredTokens
-from .state import RecentTokens, StateSnapshot, make_sums
+from .state import RecentTokens, StateSnapshot, WideningSums
 
 if TYPE_CHECKING:
     from .kv import KVCache
@@ -285,15 +285,17 @@ def load_state(kind: type[LinearState], path: str | os.PathLike[str], similarity
         if dtype not in ("", "float32", "float16", "bfloat16", "float64"):
             raise damaged_file(source, f"dtype {dtype!r}")
         token_dtype = getattr(torch, dtype) if dtype else None
-        tensors = _read_tensors(source, file, _expected_tensors(state, set(file.keys()), token_dtype))
+        names = set(file.keys())
+        # Sums that overflow float32 are float64.
+        wide = token_dtype is torch.float64 or ("sums" in names and file.get_slice("sums").get_dtype() == "F64")
+        tensors = _read_tensors(source, file, _expected_tensors(state, names, token_dtype, "F64" if wide else "F32"))
     return _build_state(state, source, tensors, token_dtype)
 
 
 def _expected_tensors(
-    state: LinearState, names: set[str], token_dtype: torch.dtype | None
+    state: LinearState, names: set[str], token_dtype: torch.dtype | None, sums: str
 ) -> dict[str, tuple[tuple[int, ...], str]]:
     """Shapes (-1: any size) and dtypes of the tensors that the file should have."""
-    sums = "F64" if token_dtype is torch.float64 else "F32"
     batch, heads = state.batch, state.heads
     expected: dict[str, tuple[tuple[int, ...], str]] = {"lengths": ((batch,), "I64"), "summed": ((batch,), "I64")}
     if "sums" in names:
@@ -321,7 +323,7 @@ def _build_state(
     if token_dtype is None:
         return state
     state.token_type = token_dtype, torch.device("cpu")
-    state._sums = make_sums(*state.token_type, state._maps, state.value_width)
+    state._sums = WideningSums(*state.token_type, state._maps, state.value_width)
     recent, columns, keep = None, 0, tensors.get("keep")
     if keep is not None:
         columns, keep = keep.shape[1], None if bool(keep.all()) else keep

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import OptionError, OptionTypeError, ShapeError, complaint
-from ..inputs import check_crop, check_lengths, check_new_tokens, check_rows, check_size
+from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
+from ..inputs import check_size
 from ..ops.kernels import cache_append, cache_attend, populate_memory
 from ..ops.library import register_cache
 from ..shapes import Float
 from .formats import StorageFormat
+from .inputs import check_crop, check_lengths, check_new_tokens, check_rows
 from .pages import (
     PAGE,
     PageLayout,
@@ -299,6 +300,36 @@ class KVCache(TokenStore):
             self._set_rows(lengths, table)
             self._plan = None
             self._return_pages(unused)
+
+    def extend(self, other: KVCache) -> None:
+        """Append the rows of another cache, which keeps them: the two share their pages as forks do.
+
+        Args:
+            other: A fork of this cache, or one that was forked from the same cache as this one.
+
+        >>> import torch
+        >>> cache = KVCache(batch=1, heads=1, width=2)
+        >>> other = cache.fork()
+        >>> cache.append(torch.ones(1, 1, 3, 2), torch.ones(1, 1, 3, 2))
+        >>> other.append(torch.ones(1, 1, 5, 2), torch.ones(1, 1, 5, 2))
+        >>> cache.extend(other)
+        >>> cache.lengths
+        tensor([3, 5])
+        """
+        with self.lock:
+            if check_cache(other)._pool is not self._pool:
+                raise OptionError(
+                    complaint("other", repr(other), "a fork of this cache, or of one that it is a fork of")
+                )
+            types = {each.token_type for each in (self, other)} - {None}
+            if len(types) > 1:
+                wanted = "one dtype and device in both, those of the first tokens"
+                raise DtypeError(complaint("other", f"tokens of {other.token_type}", wanted))
+            lengths = np.concatenate([self._lengths, other._lengths])
+            table = self._table.with_rows_of(other._table)
+            self._pool.share(other._table.all())
+            self._set_rows(lengths, table)
+            self.token_type, self._plan = self.token_type or other.token_type, None
 
     def fork(self) -> KVCache:
         """Return an independent cache with the same tokens; the two share a page until one of them writes to it.

@@ -429,9 +429,18 @@ class PageTable:
     def with_slots_for(self, stop: np.ndarray) -> PageTable:
         """This table, or a wider copy, with a slot for each page below stop[b]."""
         longest = int((np.maximum(stop, self.stop) - self.first).max())
-        if longest <= self.slots:
-            return self
-        wider = PageTable.empty(len(self.array), 1 << (longest - 1).bit_length())
+        return self if longest <= self.slots else self._widened(1 << (longest - 1).bit_length())
+
+    def with_rows_of(self, other: PageTable) -> PageTable:
+        """A table of these rows, then those of another table."""
+        slots = max(self.slots, other.slots)
+        parts = [table if table.slots == slots else table._widened(slots) for table in (self, other)]
+        return PageTable(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in ("array", "first", "stop"))
+        )
+
+    def _widened(self, slots: int) -> PageTable:
+        wider = PageTable.empty(len(self.array), slots)
         rows, numbers = _row_ranges(self.first, self.stop)
         wider.array[rows, numbers & (wider.slots - 1)] = self.array[rows, numbers & (self.slots - 1)]
         wider.first[:], wider.stop[:] = self.first, self.stop

@@ -13,10 +13,11 @@ from .. import ops
 from ..backends.linear import PIECE_NUMBERS, Chunk, KeyRange, Scan, normalized, run_native
 from ..errors import OptionError, OptionTypeError, complaint
 from ..features import MAX_FEATURES, FeatureMaps, feature_maps
-from ..inputs import check_crop, check_lengths, check_new_tokens, check_rows, check_size
+from ..inputs import check_size
 from ..ops.kernels import IDENTITY, FeatureRule, linear_state_size
 from ..shapes import Bool, Float
 from ..similarity import AnySimilarity, FeatureMap, Polynomial, Similarity, as_similarity
+from .inputs import check_crop, check_lengths, check_new_tokens, check_rows
 from .kv import Padding
 from .pages import LockOwner, TokenStore
 
@@ -72,9 +73,9 @@ class LinearState(TokenStore):
     """A cache for `qkv.decode` with a similarity φ(q)·φ(k), stored as two sums: Σ φ(k) vᵀ and Σ φ(k).
 
     Recent tokens are stored unsummed, as long as scoring them is cheaper, and then added to the sums together; this
-    does not change results. Sums are float32, or float64 for float64 tokens. A token cannot be removed from a sum:
-    `crop` goes back to recent tokens, or to a `snapshot`. If a call raises, the state is unchanged. Forks share a
-    lock, so threads may use them together. `copy.deepcopy` makes a fork.
+    does not change results. Sums are float32; float64 for float64 tokens, and where float32 overflows. A token cannot
+    be removed from a sum: `crop` goes back to recent tokens, or to a `snapshot`. If a call raises, the state is
+    unchanged. Forks share a lock, so threads may use them together. `copy.deepcopy` makes a fork.
 
     Args:
         similarity: A `FeatureMap` or a `Polynomial`.
@@ -114,7 +115,7 @@ class LinearState(TokenStore):
         self._max_recent = max(16, min(_MAX_RECENT, break_even))
         self._shared = LockOwner()
         self.token_type: tuple[torch.dtype, torch.device] | None = None
-        self._sums: Sums | None = None
+        self._sums: WideningSums | None = None
         self._contents = _empty_snapshot(batch)
         self._snapshots: list[StateSnapshot] = []
 
@@ -141,8 +142,8 @@ class LinearState(TokenStore):
         """Bytes of the sums and of the whole buffer of recent tokens, without snapshots."""
         itemsize = 4 if self.token_type is None else self.token_type[0].itemsize
         recent = self.batch * self.heads * self._max_recent * (self.width + self.value_width) * itemsize
-        sums = self._sums or make_sums(torch.float32, torch.device("cpu"), self._maps, self.value_width)
-        return recent + self.batch * self.heads * sums.head_bytes()
+        sums = self._sums or WideningSums(torch.float32, torch.device("cpu"), self._maps, self.value_width)
+        return recent + self.batch * self.heads * sums.head_bytes(self._contents.sums)
 
     def __repr__(self) -> str:
         return f"LinearState({self._similarity!r}, {self.sizes_text})"
@@ -243,8 +244,9 @@ class LinearState(TokenStore):
         n = key.shape[2]
         if n == 0 or (counts is not None and not counts.any()):
             return None if query is None else query.new_zeros((*query.shape[:3], self.value_width))
-        sums = self._sums or make_sums(key.dtype, key.device, self._maps, self.value_width)
-        key, value = key.detach().resolve_neg(), value.detach().resolve_neg()
+        sums = self._sums or WideningSums(key.dtype, key.device, self._maps, self.value_width)
+        key, value = _plain(key), _plain(value)
+        query = None if query is None else _plain(query)
         keep = None if counts is None else _counted_tokens(counts, n, left, key.device)
         if query is not None and keep is not None:  # padding must not change the result
             query = query.masked_fill(~keep[:, None, :, None], 0.0)
@@ -298,6 +300,11 @@ def _check_similarity(given: Any) -> FeatureMap | Polynomial:
             hint = "an arbitrary similarity has no finite feature map: use qkv.attention over the whole sequence"
         raise OptionTypeError(complaint("similarity", repr(given), "a FeatureMap or a Polynomial", hint))
     return similarity
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """Without a gradient or a pending negation."""
+    return (tensor.detach() if tensor.requires_grad else tensor).resolve_neg()
 
 
 def _counted_tokens(counts: np.ndarray, n: int, left: bool, device: torch.device) -> Bool[Tensor, "batch n"]:
@@ -458,3 +465,63 @@ class TorchSums:
 
 
 Sums = NativeSums | TorchSums
+
+
+class WideningSums:
+    """The sums of a state. What overflows in float32 is computed in float64 by torch, and such sums stay float64."""
+
+    def __init__(self, dtype: torch.dtype, device: torch.device, maps: FeatureMaps, value_width: int) -> None:
+        self._narrow = self._wide = make_sums(dtype, device, maps, value_width)
+        if dtype is not torch.float64:
+            self._wide = TorchSums(_mapped_in_float32(maps), value_width, torch.float64)
+
+    def _engine(self, sums: Tensor | None) -> Sums:
+        return self._wide if sums is not None and sums.dtype is torch.float64 else self._narrow
+
+    def head_bytes(self, sums: Tensor | None) -> int:
+        return self._engine(sums).head_bytes()
+
+    def _widened(self, sums: Tensor | None) -> Tensor | None:
+        return None if sums is None else self._wide.pack(self.unpack(sums))
+
+    def add(self, sums: Tensor | None, key: Tensor, value: Tensor, keep: Tensor | None) -> Tensor:
+        return self.attend_and_add(sums, None, key, value, keep)[1]
+
+    def attend(
+        self, sums: Tensor | None, query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None, offset: int
+    ) -> Tensor:
+        engine = self._engine(sums)
+        out = engine.attend(sums, query, key, value, keep, offset)
+        if engine is self._wide or ops.all_finite(out):
+            return out
+        return _first_finite(out, self._wide.attend(self._widened(sums), query, key, value, keep, offset))
+
+    def attend_and_add(
+        self, sums: Tensor | None, query: Tensor | None, key: Tensor, value: Tensor, keep: Tensor | None
+    ) -> tuple[Tensor | None, Tensor]:
+        engine = self._engine(sums)
+        out, added = engine.attend_and_add(sums, query, key, value, keep)
+        if engine is self._wide or ops.all_finite(*(t for t in (out, added) if t is not None)):
+            return out, added
+        wide_out, wide = self._wide.attend_and_add(self._widened(sums), query, key, value, keep)
+        if out is not None and wide_out is not None:
+            out = _first_finite(out, wide_out)
+        overflowed = wide.isfinite() & ~engine.unpack(added).isfinite()
+        return out, wide if bool(overflowed.any()) else added
+
+    def unpack(self, sums: Tensor) -> Tensor:
+        return self._engine(sums).unpack(sums)
+
+    def pack(self, plain: Tensor) -> Tensor:
+        return self._engine(plain).pack(plain)
+
+
+def _mapped_in_float32(maps: FeatureMaps) -> FeatureMaps:
+    """The same features for float64 tokens, by a map whose parameters may be float32."""
+    by_query, by_key = maps.query, maps.key
+    return maps._replace(query=lambda x: by_query(x.float()).double(), key=lambda x: by_key(x.float()).double())
+
+
+def _first_finite(out: Tensor, wide: Tensor) -> Tensor:
+    """`out`, and `wide` where only that is finite."""
+    return torch.where(wide.isfinite() & ~out.isfinite(), wide, out)

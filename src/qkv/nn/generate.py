@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from ..cache.inputs import check_lengths
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
-from ..inputs import check_lengths, check_size, compute_dtype
+from ..inputs import check_size, compute_dtype
 from ..masks.grid import as_integer
 from ..shapes import Bool, Float, Int
 from .module import check_number

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
-from ..inputs import _DTYPE_SET, check_size
+from ..inputs import DTYPE_SET, check_size
 from ..masks.grid import as_integer
 from .attention import Attention
 from .module import ConfiguredModule
@@ -48,7 +48,7 @@ def pooled(weight: Tensor, heads: int, kv_heads: int, *, keep: Iterable[int] = (
     heads, kv_heads, kept = check_grouping(heads, kv_heads, keep)
     if not isinstance(weight, Tensor):
         raise DtypeError(complaint("weight", type(weight).__name__, "a torch.Tensor"))
-    if weight.dtype not in _DTYPE_SET or weight.layout is not torch.strided:
+    if weight.dtype not in DTYPE_SET or weight.layout is not torch.strided:
         wanted = "a dense tensor of float32, float64, bfloat16 or float16"
         hint = "dequantize the weight first"
         raise DtypeError(complaint("weight", f"{weight.dtype}, {weight.layout}", wanted, hint))

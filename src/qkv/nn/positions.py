@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from ..cache import KVCache, LinearState
+from ..cache.inputs import check_lengths
 from ..cache.kv import check_cache
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
-from ..inputs import check_lengths, check_size, compute_dtype
+from ..inputs import check_size, compute_dtype
 from ..shapes import Float, Int
 from .module import ConfiguredModule, check_flag, check_number, local_part
 

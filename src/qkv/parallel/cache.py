@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..cache import KVCache as LocalCache
+from ..cache.inputs import check_crop, check_lengths, check_new_tokens, check_rows
 from ..cache.kv import Padding
 from ..cache.pages import PAGE, TokenStore
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
-from ..inputs import check_crop, check_lengths, check_new_tokens, check_rows, check_size
+from ..inputs import check_size
 from ..shapes import Float
 from .transfer import read_axis
 

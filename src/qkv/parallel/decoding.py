@@ -26,9 +26,10 @@ from ..backends.reference import dot_products
 from ..cache import KVCache as LocalCache
 from ..cache import LinearState
 from ..cache.decode import FEW_SCORES, MAX_MASK_CELLS, native_reasons_against
+from ..cache.inputs import DecodeInputs, read_decode_inputs
 from ..cache.kv import Bounds
 from ..errors import BackendRefused, Disagreement, OptionTypeError, complaint
-from ..inputs import DecodeInputs, compute_dtype, fold_group, read_decode_inputs, read_inputs, unfold_group
+from ..inputs import compute_dtype, fold_group, read_inputs, unfold_group
 from ..masks import Dense, Mask
 from ..similarity import AnySimilarity, Softmax
 from . import consensus

@@ -1,8 +1,9 @@
 """What the model of a file takes on a machine before it runs: time of a step and of a prompt, and memory.
 
-Of a GGUF file, or a folder with safetensors, only the header, the configuration and the norms are read. A step takes as
-long as it takes to read the packed weights and the cache, a prompt as long as its products; the rates of packed
-products are those that `qkv calibrate` measured here, by format of the weights and by mode.
+Of a GGUF file, or a folder with safetensors, only the header, the configuration, the norms and what is not mapped are
+read: transposed products of GPT-2, those of GPT-NeoX that take turns, learned positions. A step takes as long as it
+takes to read the packed weights and the cache, a prompt as long as its products; the rates of packed products are those
+that `qkv calibrate` measured here, by format of the weights and by mode.
 """
 
 from __future__ import annotations

@@ -1,0 +1,455 @@
+"""Arguments of `decode` and of caches, validated once: `DecodeInputs` has a mask resolved over the whole sequence.
+
+Masks are read in absolute positions. `Causal`, `Window` and `Predicate` are given the position of each query; a tensor
+with an axis of queries has one row for each position of the whole sequence or for each new query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
+
+from ..errors import (
+    BackendRefused,
+    DtypeError,
+    MaskError,
+    OptionError,
+    OptionTypeError,
+    ShapeError,
+    complaint,
+)
+from ..inputs import check_bias, check_kind, check_sink, check_size, check_tensors, is_traced, resolve_mask
+from ..masks import Band, Causal, Dense, Extent, Mask, Padding, Segments, Window, as_mask
+from ..masks.grid import Grid, TorchGrid, shape_of
+from ..masks.joined import And, Joined
+from ..similarity import AnySimilarity, Argmax, Similarity, Softmax, as_similarity
+
+
+class _CacheSizes(Protocol):
+    """The parts of a `KVCache` or `LinearState` that validation reads."""
+
+    token_type: tuple[torch.dtype, torch.device] | None
+
+    @property
+    def batch(self) -> int: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def value_width(self) -> int: ...
+
+
+class _Lengths(_CacheSizes, Protocol):
+    """A `KVCache`: also how many tokens each row holds, and how many a query attends to."""
+
+    @property
+    def row_lengths(self) -> np.ndarray: ...
+    @property
+    def window(self) -> int | None: ...
+
+
+_MAX_SCORES = 2**62
+
+
+class DecodeInputs(NamedTuple):
+    """query (batch, heads_q, n, width), key (batch, heads_kv, n, width), value (…, n, value_width).
+
+    mask: resolved over the whole sequence. bias: with four dimensions.
+    counts: how many of the n new tokens of each row are real, the last ones if `left`; None for all.
+    past: the tokens of each row before the call.
+    extent: batch, heads_q, n, and the length of the longest row including the new tokens.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    similarity: Softmax | Argmax
+    mask: Mask | None
+    bias: Tensor | None
+    counts: np.ndarray | None
+    left: bool
+    past: np.ndarray
+    extent: Extent
+
+    @property
+    def is_argmax(self) -> bool:
+        return self.similarity.picks_one_key
+
+    @property
+    def band(self) -> Band | None:
+        """The mask as one run of keys for each query, in absolute positions; None when it is not one."""
+        if self.mask is None:
+            return Band()
+        total = self.extent.len_k
+        return self.mask.band(self.extent._replace(len_q=total))
+
+    def keep(self, rows: tuple[int, int], keys: tuple[int, int]) -> Tensor:
+        """The mask of the new queries rows[0] to rows[1] - 1, in four dimensions, each full or 1."""
+        assert self.mask is not None
+        at = _positions(self.past, self.counts, self.left, self.extent.len_q)
+        return self.mask.cells(_PositionedGrid(self.extent, rows, keys, self.query.device, at))
+
+
+def read_decode_inputs(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cache: _Lengths,
+    similarity: AnySimilarity | None,
+    mask: Mask | None,
+    bias: Tensor | None,
+    lengths: Any,
+    padding: str,
+) -> DecodeInputs:
+    """Check every argument of `decode` once. The caller must have the cache's lock."""
+    check_tensors(query, key, value)
+    if query.dim() != 4:
+        wanted = "four dimensions: batch, heads, new tokens, width"
+        raise ShapeError(complaint("query", f"shape {tuple(query.shape)}", wanted))
+    check_cache_fit(cache, key, value, query.shape[1])
+    chosen = check_cache_similarity(similarity)
+    sink = chosen.sink if isinstance(chosen, Softmax) else None
+    for name, tensor in (("query", query), ("key", key), ("value", value), ("bias", bias), ("sink", sink)):
+        if isinstance(tensor, Tensor):
+            check_no_gradient(name, tensor)
+    if is_traced(query, key, value):
+        reason = "torch.func, forward-mode AD and subclasses of tensors hide the numbers that a cache keeps"
+        raise BackendRefused(f"decode: {reason}. Hint: call it on ordinary tensors, or use qkv.attention.", (reason,))
+    check_query(query, key, cache)
+
+    batch, heads, n, _ = query.shape
+    counts, left = check_lengths(lengths, padding, batch, n)
+    past = cache.row_lengths.copy()
+    total = int(past.max()) + n if counts is None else int((past + counts).max())
+    if batch * heads * n * total >= _MAX_SCORES:
+        shapes = f"{tuple(query.shape)} with {total} keys"
+        wanted = f"fewer than {_MAX_SCORES} scores: the sizes overflow 64 bits"
+        raise ShapeError(complaint("query, key", shapes, wanted))
+    extent = Extent(batch, heads, n, total)
+    if mask is not None:
+        mask = _resolve_positions(mask, extent, past, counts, left)
+        if cache.window is not None:
+            _check_reach(mask, extent, _positions(past, counts, left, n), cache.window)
+    if bias is not None:
+        bias = check_bias(bias, query, extent, chosen)
+    if isinstance(sink, Tensor):
+        check_sink(sink, query, heads)
+    return DecodeInputs(query, key, value, chosen, mask, bias, counts, left, past, extent)
+
+
+def check_cache_similarity(similarity: AnySimilarity | None) -> Softmax | Argmax:
+    """Softmax or Argmax: a cache of keys and values serves no other similarity."""
+    chosen = as_similarity(similarity)
+    if isinstance(chosen, Softmax | Argmax):
+        return chosen
+    reason = f"a cache of keys and values serves Softmax and Argmax, not {type(chosen).__name__}"
+    if isinstance(chosen, Similarity):
+        hint = "an arbitrary similarity has no finite feature map: use qkv.attention over the whole sequence"
+    else:
+        hint = "decode with a qkv.LinearState, or use qkv.attention over the whole sequence"
+    raise BackendRefused(complaint("similarity", repr(chosen), "Softmax or Argmax", f"{reason}; {hint}"), (reason,))
+
+
+def check_query(query: Tensor, key: Tensor, cache: _CacheSizes) -> None:
+    """Check the query against the cache and a key that fits the cache."""
+    batch, heads, n, width = query.shape
+    if (batch, width) != (cache.batch, cache.width):
+        wanted = f"batch {cache.batch} and width {cache.width}, as the cache has"
+        raise ShapeError(complaint("query", f"shape {tuple(query.shape)}", wanted))
+    if heads == 0 or heads % cache.heads:
+        wanted = f"a multiple of the cache's {cache.heads} heads"
+        hint = "query head h reads key/value head h // (heads_q // heads_kv)"
+        raise ShapeError(complaint("query", f"{heads} heads", wanted, hint))
+    if key.shape[2] != n:
+        raise ShapeError(complaint("key", f"{key.shape[2]} new tokens", f"{n}, one for each query"))
+
+
+def keep_under_tracing(mask: Mask | None, n: int) -> Tensor | None:
+    """The mask in a traced program, where the cache's length is unknown: only tensors over all keys can be used.
+
+    Returns (batch or 1, keys) if it is padding alone, otherwise four dimensions.
+    """
+    checked = as_mask(mask)
+    if checked is None:
+        return None
+    keep = None
+    for part in checked.parts():
+        tile = _part_under_tracing(part, n)
+        if tile is not None and keep is not None and tile.dim() != keep.dim():
+            tile, keep = (each[:, None, None] if each.dim() == 2 else each for each in (tile, keep))
+        if tile is not None:
+            keep = tile if keep is None else keep & tile
+    return keep
+
+
+def _part_under_tracing(part: Mask, n: int) -> Tensor | None:
+    if isinstance(part, Causal) and (part.offset is None or part.offset >= 0):
+        return None  # decode is causal already
+    if isinstance(part, Dense) and isinstance(part.keep, Tensor):
+        shape = part._four_sizes(4)
+        if shape[2] in (1, n):
+            return part.keep.reshape(shape)
+    if isinstance(part, Padding) and part.lengths is None:
+        name, values = part._given
+        if isinstance(values, Tensor):
+            rows = values if values.dim() == 2 else values[None]
+            return rows if name == "keep" else ~rows
+    reason = (
+        f"under torch.compile the cache's length is not known, and {part!r} needs it; "
+        "Causal, Padding(keep=tensor) and Dense(tensor) for the new queries do not"
+    )
+    raise BackendRefused(f"mask: {reason}. Hint: for a window, use KVCache(window=...).", (reason,))
+
+
+def _positions(past: np.ndarray, counts: np.ndarray | None, left: bool, n: int) -> np.ndarray:
+    """The absolute position of each new query, (batch, n), or (1, n) when all rows are equal."""
+    first = past if counts is None or not left else past - (n - counts)
+    if (first == first[0]).all():
+        first = first[:1]
+    return first[:, None] + np.arange(n)
+
+
+class _PositionedGrid(TorchGrid):
+    """Queries rows[0] to rows[1] - 1 of the call, each at its absolute position."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, extent: Extent, rows: tuple[int, int], keys: tuple[int, int], device: Any, at: np.ndarray):
+        super().__init__(extent, rows, keys, device)
+        self.at = at
+
+    def query(self) -> Any:
+        """(1, 1, rows, 1), or (batch, 1, rows, 1) when the rows of the batch are not equally long."""
+        return torch.from_numpy(self.at[:, self.rows[0] : self.rows[1]]).to(self.device)[:, None, :, None]
+
+
+class _RowMask(Mask):
+    """A Dense or Segments mask with one row for each new query."""
+
+    __slots__ = ("extent", "mask")
+    mask: Mask
+    extent: Extent
+
+    def __init__(self, mask: Mask, extent: Extent) -> None:
+        self._set_fields(_signature=("Rows", mask.signature()), mask=mask.resolved(extent), extent=extent)
+
+    def __repr__(self) -> str:
+        return repr(self.mask)
+
+    def cells(self, grid: Grid) -> Any:
+        return self.mask.cells(TorchGrid(self.extent, grid.rows, grid.keys, getattr(grid, "device", None)))
+
+
+def _resolve_positions(mask: Mask, extent: Extent, past: np.ndarray, counts: np.ndarray | None, left: bool) -> Mask:
+    """The mask resolved over the whole sequence, with tensors of queries cut to the new ones."""
+    at = _positions(past, counts, left, extent.len_q)
+    checked = as_mask(mask)
+    assert checked is not None
+    return resolve_mask(_select_rows(checked, extent, at), extent._replace(len_q=extent.len_k), traced=False)
+
+
+def _check_reach(mask: Mask, extent: Extent, at: np.ndarray, window: int) -> None:
+    """Refuse a mask that allows keys which have left the cache's window: they are not stored.
+
+    `Causal`, `Padding` and `Segments` say which tokens exist, not how far a query reaches; the window bounds them.
+    Tensors are looked at. Any other mask must be joined by & to a `Window` that is no longer than the cache's.
+    """
+    parts = [part for part in mask.parts() if not _is_unbounded(part)]
+    if not parts or any((reach := _reach(part)) is not None and reach < window for part in parts):
+        return
+    reaching = next((part for part in parts if not isinstance(part, _RowMask)), None)
+    behind = int(at.max(initial=0)) - window + 1  # the keys before it are outside of the last query's window
+    if reaching is None and behind > 0:
+        rows = 0, extent.len_q
+        cells = mask.cells(_PositionedGrid(extent, rows, (0, behind), None, at))
+        distance = torch.from_numpy(at)[:, None, :, None] - torch.arange(behind)
+        reaching = parts[0] if bool((cells.cpu() & (distance >= window)).any()) else None
+    if reaching is not None:
+        hint = f"earlier keys are evicted; join & qkv.Window(left={window - 1}) to it, or use a cache without a window"
+        raise MaskError(complaint("mask", repr(reaching), f"one within the cache's window of {window} tokens", hint))
+
+
+def _is_unbounded(mask: Mask) -> bool:
+    if isinstance(mask, Joined):
+        return all(_is_unbounded(part) for part in mask.masks)
+    inner = mask.mask if isinstance(mask, _RowMask) else mask
+    return isinstance(inner, Causal | Padding | Segments)
+
+
+def _reach(mask: Mask) -> int | None:
+    """How many positions before its own a query attends to at most; None if that is not limited."""
+    if isinstance(mask, Window) and mask.left is not None:
+        return mask.left - (mask.offset or 0)
+    if isinstance(mask, Joined):
+        reaches = [_reach(part) for part in mask.masks]
+        if isinstance(mask, And):
+            return min((reach for reach in reaches if reach is not None), default=None)
+        return None if None in reaches else max(reach for reach in reaches if reach is not None)
+    return None
+
+
+def _select_rows(mask: Mask, extent: Extent, at: np.ndarray) -> Mask:
+    if isinstance(mask, Joined):
+        return type(mask)(*(_select_rows(part, extent, at) for part in mask.masks))
+    if not isinstance(mask, Dense | Segments):
+        return mask
+    shape = shape_of(mask.keep if isinstance(mask, Dense) else mask.query_ids)
+    queries = (shape[-2] if len(shape) > 1 else 1) if isinstance(mask, Dense) else shape[-1]
+    if queries != extent.len_k or (queries == 1 and isinstance(mask, Dense)):
+        return _RowMask(mask, extent)
+    if extent.len_k == 0:  # nothing is stored, and nothing is added
+        return mask
+    # One row for each position of the whole sequence: select those of the new queries.
+    mask = mask.resolved(extent._replace(len_q=extent.len_k))
+    places = torch.from_numpy(np.clip(at, 0, extent.len_k - 1))
+    if isinstance(mask, Dense):
+        keep = torch.as_tensor(mask.keep)
+        return _RowMask(Dense(_select(keep.reshape((1,) * (4 - keep.dim()) + keep.shape), places)), extent)
+    assert isinstance(mask, Segments)
+    ids = torch.as_tensor(mask.query_ids)
+    ids = ids if ids.dim() == 2 else ids[None]
+    return _RowMask(Segments(_select(ids[:, None, :, None], places)[:, 0, :, 0], mask.key_ids), extent)
+
+
+def _select(table: Tensor, places: Tensor) -> Tensor:
+    """table (batch or 1, heads or 1, total, k) at places (batch or 1, n): (batch or 1, heads or 1, n, k)."""
+    places = places.to(table.device)
+    if len(places) == 1:
+        return table[:, :, places[0]]
+    rows = torch.arange(len(places), device=table.device)[:, None] if len(table) > 1 else 0
+    return table.transpose(1, 2)[rows, places].transpose(1, 2)
+
+
+_PLAIN = frozenset((Tensor, torch.nn.Parameter))
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def check_new_tokens(cache: _CacheSizes, key: Tensor, value: Tensor) -> None:
+    """Refuse keys and values of any kind that do not fit the cache."""
+    for name, tensor in (("key", key), ("value", value)):
+        check_plain_tensor(name, tensor)
+    check_cache_fit(cache, key, value)
+
+
+def check_cache_fit(cache: _CacheSizes, key: Tensor, value: Tensor, query_heads: int | None = None) -> None:
+    """Refuse tensors whose sizes, dtypes or devices do not fit the cache."""
+    if key.dtype is not value.dtype or key.device != value.device:
+        given = f"{value.dtype} on {value.device} with key's {key.dtype} on {key.device}"
+        raise DtypeError(complaint("value", given, "key's dtype and device", "convert with .to(...)"))
+    for name, tensor, width in (("key", key, cache.width), ("value", value, cache.value_width)):
+        fits = tensor.dim() == 4 and (*tensor.shape[:2], tensor.shape[3]) == (cache.batch, cache.heads, width)
+        if not fits:
+            wanted = f"({cache.batch}, {cache.heads}, n, {width}): batch, heads, new tokens and width of the cache"
+            hint = _hint_at_cache_sizes(cache, tensor.shape, query_heads)
+            raise ShapeError(complaint(name, f"shape {tuple(tensor.shape)}", wanted, hint))
+    if key.shape[2] != value.shape[2]:
+        given = f"{value.shape[2]} tokens with {key.shape[2]} keys"
+        raise ShapeError(complaint("value", given, "one value for each key"))
+    if cache.token_type is not None and cache.token_type != (key.dtype, key.device):
+        dtype, device = cache.token_type
+        hint = f"convert with .to({str(device)!r}, {dtype}), or reset() the cache"
+        given = f"{key.dtype} on {key.device}"
+        raise DtypeError(complaint("key", given, f"{dtype} on {device}, as the cache was given before", hint))
+
+
+def _hint_at_cache_sizes(cache: _CacheSizes, shape: Sequence[int], query_heads: int | None) -> str:
+    """For a key or value that does not fit: the likely mistake, if the shapes show one."""
+    if len(shape) != 4:
+        return ""
+    heads, length = shape[1], shape[2]
+    if heads != cache.heads and length == cache.heads:
+        return "if this is (batch, length, heads, width), call .transpose(1, 2)"
+    if query_heads == cache.heads and heads < cache.heads:
+        kind = type(cache).__name__
+        return f"the cache was made with the query heads; make the {kind} with the key/value heads, heads={heads}"
+    return ""
+
+
+def check_plain_tensor(name: str, tensor: Any) -> None:
+    """An ordinary tensor of numbers, not differentiated or traced."""
+    check_kind(name, tensor)
+    if tensor.is_meta:
+        raise DtypeError(complaint(name, "a meta tensor", "a tensor with contents"))
+    if type(tensor) not in _PLAIN or _functorch.maybe_current_level() is not None:
+        reason = "torch.func and subclasses of tensors hide the numbers that a cache keeps"
+        raise BackendRefused(complaint(name, type(tensor).__name__, "an ordinary tensor", reason), (reason,))
+    check_no_gradient(name, tensor)
+
+
+def check_no_gradient(name: str, tensor: Tensor) -> None:
+    """A cache outlives the autograd graph of its tokens."""
+    if tensor.requires_grad and torch.is_grad_enabled():
+        reason = f"{name} requires grad, and a cache is not differentiated"
+        hint = "decode under torch.no_grad(), or train with qkv.attention over the whole sequence"
+        message = complaint(name, "a tensor that requires grad", "one that does not", f"{reason}; {hint}")
+        raise BackendRefused(message, (reason,))
+
+
+def check_lengths(lengths: Any, padding: Any, batch: int, n: int) -> tuple[np.ndarray | None, bool]:
+    """How many of the n new tokens of each row are real (None: all), and whether they are the last ones."""
+    if not isinstance(padding, str) or padding not in ("right", "left"):
+        raise OptionError(complaint("padding", repr(padding), "'right' or 'left': the side of the padding"))
+    if lengths is None:
+        return None, False
+    counts = _integers("lengths", lengths)
+    if counts.shape != (batch,):
+        raise ShapeError(complaint("lengths", f"shape {counts.shape}", f"({batch},): one for each row"))
+    _check_range("lengths", counts, n, "the number of new tokens")
+    return counts, padding == "left"
+
+
+def check_crop(n: Any, lengths: np.ndarray, what: str) -> np.ndarray:
+    """The tokens that each row keeps: n of all rows, or n[b] of row b."""
+    if isinstance(n, Tensor | np.ndarray | list | tuple) and np.ndim(n):
+        kept = _integers("n", n)
+        if kept.shape != lengths.shape:
+            raise ShapeError(complaint("n", f"shape {kept.shape}", f"a number, or one for each of {len(lengths)} rows"))
+    else:
+        kept = np.array([check_size("n", n, least=0)])
+    most = lengths if len(kept) > 1 or np.ndim(n) else np.array([int(lengths.max())])
+    wrong = np.flatnonzero((kept < 0) | (kept > most))
+    if len(wrong):
+        row = int(wrong[0])
+        wanted = f"at most {int(most[row])}, the {what}'s length"
+        raise OptionError(complaint("n", int(kept[row]), wanted, "crop keeps the first n tokens; it cannot add tokens"))
+    return np.minimum(lengths, kept)
+
+
+def check_rows(index: Any, batch: int) -> np.ndarray:
+    """Indices of rows, at least one."""
+    rows = _integers("index", index)
+    if rows.ndim != 1 or len(rows) == 0:
+        raise ShapeError(complaint("index", f"shape {rows.shape}", "one dimension, with at least one row"))
+    _check_range("index", rows, batch - 1, "a row of the cache")
+    return rows
+
+
+def _check_range(argument: str, numbers: np.ndarray, most: int, what: str) -> None:
+    wrong = np.flatnonzero((numbers < 0) | (numbers > most))
+    if len(wrong):
+        place = int(wrong[0])
+        raise OptionError(complaint(f"{argument}[{place}]", int(numbers[place]), f"0 to {most}, {what}"))
+
+
+def _integers(argument: str, given: Any) -> np.ndarray:
+    """A copy as int64."""
+    wanted = "integers"
+    if isinstance(given, Tensor):
+        if given.dtype not in _INTEGERS or given.is_nested or given.layout is not torch.strided or given.is_meta:
+            raise OptionTypeError(complaint(argument, f"a tensor of {given.dtype}", wanted))
+        return given.detach().to("cpu", torch.int64, copy=True).contiguous().numpy()
+    try:
+        array = np.array(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise OptionTypeError(complaint(argument, repr(given), wanted)) from error
+    if array.dtype.kind not in "iu" or array.dtype == np.uint64:
+        if array.size == 0 and array.ndim == 1:
+            return array.astype(np.int64)
+        raise OptionTypeError(complaint(argument, repr(given), wanted))
+    return array.astype(np.int64)
