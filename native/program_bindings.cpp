@@ -24,8 +24,8 @@ namespace {
 using MatrixArgs = std::tuple<uintptr_t, int, int64_t, int64_t, int64_t>;
 // Matrix and address of the bias.
 using LinearArgs = std::tuple<MatrixArgs, uintptr_t>;
-// Addresses of weight and bias, eps, whether LayerNorm.
-using NormArgs = std::optional<std::tuple<uintptr_t, uintptr_t, float, bool>>;
+// Addresses of weight and bias, width, eps, whether LayerNorm.
+using NormArgs = std::optional<std::tuple<uintptr_t, uintptr_t, int64_t, float, bool>>;
 // Frequencies, scale, whether interleaved.
 using RotaryArgs = std::tuple<std::vector<double>, double, bool>;
 
@@ -40,14 +40,14 @@ Linear linear_of(const LinearArgs& args) {
 
 Norm norm_of(const NormArgs& args) {
     if (!args) return {};
-    const auto [weight, bias, eps, centred] = *args;
-    return {address<const float>(weight), address<const float>(bias), eps, centred};
+    const auto [weight, bias, width, eps, centred] = *args;
+    return {address<const float>(weight), address<const float>(bias), width, eps, centred};
 }
 
 TransformerLayer layer_of(const std::vector<NormArgs>& norms, const std::vector<LinearArgs>& linears,
                           const std::optional<LinearArgs>& gate, int64_t heads, int64_t kv_heads, int64_t width,
                           float scale, float softcap, std::optional<int64_t> window, uintptr_t sinks, int rotary,
-                          int activation) {
+                          int activation, bool parallel) {
     if (norms.size() != 6 || linears.size() != 6) throw nb::value_error("expected six norms and six products");
     TransformerLayer layer = {};
     Norm* const norm_places[] = {&layer.attention_norm,    &layer.attention_post_norm,
@@ -68,14 +68,17 @@ TransformerLayer layer_of(const std::vector<NormArgs>& norms, const std::vector<
     layer.sinks = address<const float>(sinks);
     layer.rotary = rotary;
     layer.activation = static_cast<Activation>(activation);
+    layer.parallel = parallel;
     return layer;
 }
 
-Program* new_program(const MatrixArgs& embedding, float embedding_scale, const std::vector<RotaryArgs>& rotaries,
+Program* new_program(const MatrixArgs& embedding, float embedding_scale, uintptr_t positions,
+                     const std::vector<RotaryArgs>& rotaries,
                      const std::vector<TransformerLayer>& layers, const NormArgs& norm, const LinearArgs& logits,
                      float logits_softcap, int activations) {
-    Transformer transformer = {matrix_of(embedding), embedding_scale, {}, layers, norm_of(norm), linear_of(logits),
-                               logits_softcap, static_cast<Activations>(activations)};
+    Transformer transformer = {matrix_of(embedding), embedding_scale, address<const float>(positions), {}, layers,
+                               norm_of(norm), linear_of(logits), logits_softcap,
+                               static_cast<Activations>(activations)};
     for (const auto& [frequencies, scale, interleaved] : rotaries) {
         transformer.rotaries.push_back({frequencies, scale, interleaved});
     }
@@ -129,8 +132,9 @@ void run_product(const std::vector<MatrixArgs>& matrices, const Tensor& x, const
     const auto* data = static_cast<const float*>(data_of(rows));
     calls.product.fetch_add(1, std::memory_order_relaxed);
     const Unlocked unlocked;
+    Scratch memory;
     packed_product(products(), packed.data(), static_cast<int>(packed.size()), data, rows.shape[0], outs.data(),
-                   added.data(), static_cast<Activations>(activations), threads);
+                   added.data(), static_cast<Activations>(activations), threads, memory);
 }
 
 }  // namespace
@@ -151,11 +155,11 @@ void bind_program(nb::module_& m) {
     m.def("transformer_layer", &layer_of, nb::kw_only(), nb::arg("norms"), nb::arg("linears"),
           nb::arg("gate") = nb::none(), nb::arg("heads"), nb::arg("kv_heads"), nb::arg("width"), nb::arg("scale"),
           nb::arg("softcap"), nb::arg("window") = nb::none(), nb::arg("sinks"), nb::arg("rotary"),
-          nb::arg("activation"));
+          nb::arg("activation"), nb::arg("parallel"));
     nb::class_<Program>(m, "Program")
         .def(nb::new_(&new_program), nb::kw_only(), nb::arg("embedding"), nb::arg("embedding_scale"),
-             nb::arg("rotaries"), nb::arg("layers"), nb::arg("norm").none(), nb::arg("logits"),
-             nb::arg("logits_softcap"), nb::arg("activations"))
+             nb::arg("positions"), nb::arg("rotaries"), nb::arg("layers"), nb::arg("norm").none(),
+             nb::arg("logits"), nb::arg("logits_softcap"), nb::arg("activations"))
         .def("run", &run_program, nb::arg("tokens"), nb::arg("counts"), nb::arg("positions"), nb::arg("caches"),
              nb::arg("wanted"), nb::arg("logits"), nb::arg("threads"));
 }

@@ -45,7 +45,8 @@ TARGET(packed) {
     const auto product = [&](int workers) {
         std::vector<float> y(count * rows, -1.0f);
         float* ys[] = {y.data()};
-        qkv::packed_product(kernels, &view, 1, x.data(), count, ys, biases, activations, workers);
+        qkv::Scratch memory;
+        qkv::packed_product(kernels, &view, 1, x.data(), count, ys, biases, activations, workers, memory);
         return y;
     };
     const std::vector<float> y = product(threads);
@@ -54,8 +55,7 @@ TARGET(packed) {
         require(std::memcmp(y.data(), alone.data(), y.size() * sizeof(float)) == 0, "the bits of one thread");
     }
     if (any) return;
-    const bool rounded = activations == Activations::int8 && qkv::is_quantised(format);
-    const std::vector<double> taken = rounded ? packed::rounded(x, columns) : std::vector<double>(x.begin(), x.end());
+    const std::vector<double> taken = packed::taken(x, columns, format, activations);
     std::vector<packed::Weight> weights(columns);
     for (int64_t i = 0; i < rows; ++i) {
         for (int64_t c = 0; c < columns; ++c) weights[c] = matrix.weight(i, c);

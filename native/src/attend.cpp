@@ -325,7 +325,7 @@ private:
                 float weight = weights[r * kPartTokens + t];
                 if (token_scales != nullptr) weight *= token_scales[t];
                 const char* value = values + t * value_slots_ * element_size(storage);
-                if (weight == 0.0f && storage != Dtype::int8) weight = positive_if_nonfinite(value, storage);
+                if (weight == 0.0f && !is_scaled(storage)) weight = positive_if_nonfinite(value, storage);
                 kernels_.weigh_page(&weight, 1, 1, value, storage, value_slots_, 1, sums + r * value_slots_, {},
                                     nullptr);
             }

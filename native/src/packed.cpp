@@ -1,6 +1,7 @@
 #include "packed.h"
 
 #include <algorithm>
+#include <cmath>
 
 #ifdef QKV_X86
 #include <cpuid.h>
@@ -8,7 +9,7 @@
 
 #include "isa.h"
 #include "parallel.h"
-#include "scratch.h"
+#include "scalar.h"
 
 namespace qkv {
 
@@ -23,7 +24,7 @@ constexpr BlockSize kBlockSizes[] = {{1, 4},   {1, 2},   {1, 2},    {32, 34},  {
 
 // Every row of a matrix is computed alone, so jobs may depend on the number of threads. Long jobs read long stretches:
 // with 16 kB each, two threads read at little more than the rate of one.
-constexpr int64_t kJobsPerThread = 4, kLeastJobBytes = 1 << 14;
+constexpr int64_t kJobsPerThread = 8, kLeastJobBytes = 1 << 14;
 
 constexpr int64_t kRoundedFloats = 21;  // for a block of 32 columns
 
@@ -47,11 +48,16 @@ PackedProduct::PackedProduct(const PackedKernels& kernels, const PackedMatrix* m
         job_rows_.push_back(few_ ? few_job_rows(matrices[m], threads) : kTileWeights);
         first_job_.push_back(first_job_.back() + (count_ == 0 ? 0 : ceil_div(matrices[m].rows, job_rows_.back())));
         if (activations == Activations::int8 && is_quantised(matrices[m].format)) rounded_ = true;
+        if (activations == Activations::int8 && matrices[m].format == WeightFormat::bf16) halved_ = !few_;
     }
     widened_ = rounded_ && !few_ && !kernels.int8_tiles;
     if (rounded_) {
         const int64_t floats = kRoundedFloats * padded_blocks(columns_) + (widened_ ? round_up(columns_, 16) : 0);
         shared_floats_ = checked_product(count_, floats);
+    }
+    halves_at_ = shared_floats_;
+    if (halved_) {
+        shared_floats_ += checked_product(count_, padded_halves(columns_) / (kernels.bfloat16_tiles ? 2 : 1));
     }
     worker_floats_ = round_up(few_ ? few_floats(columns_) : many_floats(columns_), 16);
 }
@@ -62,10 +68,24 @@ PackedRows PackedProduct::rows(const float* x, float* shared) const {
     auto* digits = reinterpret_cast<int8_t*>(shared);
     float* scales = shared + 16 * all;
     return {x,      count_,       columns_,         slots, digits, digits + 32 * all,
-            scales, scales + all, scales + 3 * all, reinterpret_cast<int32_t*>(scales + 4 * all)};
+            scales, scales + all, scales + 3 * all, reinterpret_cast<int32_t*>(scales + 4 * all), nullptr};
 }
 
 void PackedProduct::prepare_row(int64_t row, const float* x, float* shared) const {
+    if (halved_) {
+        auto* halves = reinterpret_cast<uint16_t*>(shared + halves_at_) + row * padded_halves(columns_);
+        float* widened = shared + halves_at_ + row * columns_;
+        constexpr float most = 0x1.fep127f;  // of bfloat16
+        for (int64_t c = 0; c < columns_; ++c) {
+            const float number = x[row * columns_ + c];
+            const uint16_t half = narrow_to_bfloat16(std::isfinite(number) ? std::clamp(number, -most, most) : number);
+            if (kernels_.bfloat16_tiles) {
+                halves[c] = half;
+            } else {
+                widened[c] = widen_one_bfloat16(half);
+            }
+        }
+    }
     if (!rounded_) return;
     const PackedRows all = rows(x, shared);
     kernels_.round_row(all, row, few_, few_ || widened_ ? 0 : 0x80);
@@ -89,8 +109,14 @@ void PackedProduct::run(int64_t job, const float* x, float* shared, float* const
     const int64_t first = (job - first_job_[m]) * job_rows_[m];
     const PackedPart part = {&matrix, first, std::min(matrix.rows, first + job_rows_[m]),
                              biases == nullptr ? nullptr : biases[m], ys[m]};
-    PackedRows taken = {x, count_, columns_, padded_blocks(columns_), nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
-    if (rounded_ && is_quantised(matrix.format)) {
+    PackedRows taken = {x, count_, columns_, padded_blocks(columns_), nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+    if (halved_ && matrix.format == WeightFormat::bf16) {
+        if (kernels_.bfloat16_tiles) {
+            taken.halves = reinterpret_cast<const uint16_t*>(shared + halves_at_);
+        } else {
+            taken.x = shared + halves_at_;
+        }
+    } else if (rounded_ && is_quantised(matrix.format)) {
         if (widened_) {
             taken.x = shared + count_ * kRoundedFloats * taken.slots;
         } else {
@@ -101,15 +127,16 @@ void PackedProduct::run(int64_t job, const float* x, float* shared, float* const
 }
 
 void packed_product(const PackedKernels& kernels, const PackedMatrix* matrices, int how_many, const float* x,
-                    int64_t count, float* const* ys, const float* const* biases, Activations activations, int threads) {
+                    int64_t count, float* const* ys, const float* const* biases, Activations activations, int threads,
+                    Scratch& memory) {
     const PackedProduct product(kernels, matrices, how_many, count, activations, threads);
-    const Floats shared = allocate(product.shared_floats());
     const int workers = worker_limit(product.jobs(), threads);
-    const Floats scratch = allocate(checked_product(product.worker_floats(), workers));
-    auto prepare = [&](int64_t row, int) { product.prepare_row(row, x, shared.get()); };
+    const int64_t own = round_up(product.shared_floats(), 16);
+    float* const shared = memory.reserve(own + checked_product(product.worker_floats(), workers));
+    auto prepare = [&](int64_t row, int) { product.prepare_row(row, x, shared); };
     for_each_job(count, count <= kFewRows ? 1 : std::min<int64_t>(workers, count), prepare);
     auto work = [&](int64_t job, int worker) {
-        product.run(job, x, shared.get(), ys, biases, scratch.get() + worker * product.worker_floats());
+        product.run(job, x, shared, ys, biases, shared + own + worker * product.worker_floats());
     };
     for_each_job(product.jobs(), workers, work);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "packed_table.h"
+#include "scratch.h"
 
 namespace qkv {
 
@@ -18,10 +19,12 @@ int64_t block_bytes(WeightFormat format);
 // contiguous rows of float32; `biases` and each of them may be null. With Activations::int8 the rows of x are rounded in
 // blocks of 32 columns (not for weights in float32, bfloat16 and float16), up to kFewRows of them to 15 bits in two parts
 // and more to 8 bits, except blocks with outliers, to 15; a block with a number that is not finite gives NaN, and one
-// without a number above 1e-34 gives 0.
+// without a number above 1e-34 gives 0. For weights in bfloat16, more than kFewRows rows are rounded to bfloat16, finite
+// numbers to finite ones.
 // The bits depend on the kernels, the matrix and `count`, not on the number of threads or the other matrices.
 void packed_product(const PackedKernels& kernels, const PackedMatrix* matrices, int how_many, const float* x,
-                    int64_t count, float* const* ys, const float* const* biases, Activations activations, int threads);
+                    int64_t count, float* const* ys, const float* const* biases, Activations activations, int threads,
+                    Scratch& memory);
 
 // A row of a matrix as float32: an embedding.
 void unpack_row(const PackedKernels& kernels, const PackedMatrix& matrix, int64_t row, float* to);
@@ -49,9 +52,10 @@ private:
     const PackedMatrix* matrices_;
     const int64_t count_, columns_;
     bool rounded_ = false, widened_ = false;  // x as 8 bits; these as float32 again
+    bool halved_ = false;                     // x in bfloat16, after these in the scratch; as float32 again without tiles
     bool few_;
     std::vector<int64_t> first_job_, job_rows_;
-    int64_t shared_floats_ = 0, worker_floats_ = 0;
+    int64_t shared_floats_ = 0, worker_floats_ = 0, halves_at_ = 0;
 };
 
 // The kernels of this build that this machine can run, the fastest first; the portable ones are always last.

@@ -307,8 +307,7 @@ void packed_few(const PackedPart& part, const PackedRows& rows, float* scratch) 
     switch (rows.count) {
         case 1: return few_of<1>(part, rows, scratch);
         case 2: return few_of<2>(part, rows, scratch);
-        case 3: return few_of<3>(part, rows, scratch);
-        default: return few_of<4>(part, rows, scratch);
+        default: return few_of<3>(part, rows, scratch);
     }
 }
 

@@ -166,6 +166,70 @@ void many_in_float32(const PackedPart& part, const PackedRows& rows, float* scra
 
 #if defined(__AVX512VNNI__)
 
+#define QKV_BFLOAT16 __attribute__((target("avx512bf16")))
+
+// W rows of weights times X rows of x in bfloat16, both as they lie in memory.
+template <int W, int X>
+QKV_BFLOAT16 void multiply_bfloat16(const char* weights, int64_t row_bytes, const uint16_t* x, int64_t x_stride,
+                                    int64_t columns, const float* bias, float* y, int64_t y_stride) {
+    __m512 sums[X][W];
+    QKV_UNROLL
+    for (int r = 0; r < X; ++r) {
+        QKV_UNROLL
+        for (int w = 0; w < W; ++w) sums[r][w] = _mm512_setzero_ps();
+    }
+    for (int64_t c = 0; c < columns; c += 32) {
+        const __mmask32 valid = columns - c >= 32 ? ~__mmask32{0} : (__mmask32{1} << (columns - c)) - 1;
+        __m512i own[W];
+        QKV_UNROLL
+        for (int w = 0; w < W; ++w) own[w] = _mm512_maskz_loadu_epi16(valid, weights + w * row_bytes + 2 * c);
+        QKV_UNROLL
+        for (int r = 0; r < X; ++r) {
+            const __m512i other = _mm512_maskz_loadu_epi16(valid, x + r * x_stride + c);
+            QKV_UNROLL
+            for (int w = 0; w < W; ++w) {
+                sums[r][w] = _mm512_dpbf16_ps(sums[r][w], reinterpret_cast<__m512bh>(own[w]),
+                                              reinterpret_cast<__m512bh>(other));
+            }
+        }
+    }
+    QKV_UNROLL
+    for (int r = 0; r < X; ++r) {
+        QKV_UNROLL
+        for (int w = 0; w < W; ++w) {
+            y[r * y_stride + w] = _mm512_reduce_add_ps(sums[r][w]) + (bias == nullptr ? 0.0f : bias[w]);
+        }
+    }
+}
+
+template <int W>
+void multiply_bfloat16_by(int count, const char* weights, int64_t row_bytes, const uint16_t* x, int64_t x_stride,
+                          int64_t columns, const float* bias, float* y, int64_t y_stride) {
+    switch (count) {
+        case 1: return multiply_bfloat16<W, 1>(weights, row_bytes, x, x_stride, columns, bias, y, y_stride);
+        case 2: return multiply_bfloat16<W, 2>(weights, row_bytes, x, x_stride, columns, bias, y, y_stride);
+        case 3: return multiply_bfloat16<W, 3>(weights, row_bytes, x, x_stride, columns, bias, y, y_stride);
+        case 4: return multiply_bfloat16<W, 4>(weights, row_bytes, x, x_stride, columns, bias, y, y_stride);
+        case 5: return multiply_bfloat16<W, 5>(weights, row_bytes, x, x_stride, columns, bias, y, y_stride);
+        default: return multiply_bfloat16<W, 6>(weights, row_bytes, x, x_stride, columns, bias, y, y_stride);
+    }
+}
+
+void many_in_bfloat16(const PackedPart& part, const PackedRows& rows) {
+    const PackedMatrix& matrix = *part.matrix;
+    const int64_t stride = padded_halves(rows.columns);
+    for_each_part(rows.count, [&](int64_t first, int count) {
+        const auto multiply = [&](auto by, int64_t row) {
+            by(count, static_cast<const char*>(matrix.data) + row * matrix.row_bytes, matrix.row_bytes,
+               rows.halves + first * stride, stride, rows.columns, part.bias == nullptr ? nullptr : part.bias + row,
+               part.y + first * matrix.rows + row, matrix.rows);
+        };
+        int64_t row = part.first;
+        for (; row + kTileW <= part.last; row += kTileW) multiply(multiply_bfloat16_by<kTileW>, row);
+        for (; row < part.last; ++row) multiply(multiply_bfloat16_by<1>, row);
+    });
+}
+
 // 32 rows of the matrix with four columns of 16 rows in a vector: digits[quad][panel], and for every granule the scales,
 // the minimums and -128 · Σ digits, which takes back what was added to x.
 struct Int8Tile {
@@ -418,6 +482,7 @@ void many_in_int8(const PackedPart& part, const PackedRows& rows, float* scratch
 
 void packed_many(const PackedPart& part, const PackedRows& rows, float* scratch) {
 #if defined(__AVX512VNNI__)
+    if (rows.halves != nullptr) return many_in_bfloat16(part, rows);
     if (rows.digits != nullptr) {
         return with_blocks(part.matrix->format, [&](auto blocks) { many_in_int8<decltype(blocks)>(part, rows, scratch); });
     }
@@ -477,10 +542,12 @@ void unpack(const PackedMatrix& matrix, int64_t row, float* to, float* scratch) 
 const PackedKernels& packed_table() {
 #if defined(__AVX512VNNI__)
     constexpr bool int8_tiles = true;
+    static const bool bfloat16_tiles = __builtin_cpu_supports("avx512bf16");
 #else
-    constexpr bool int8_tiles = false;
+    constexpr bool int8_tiles = false, bfloat16_tiles = false;
 #endif
-    static constexpr PackedKernels kernels = {QKV_STRING(QKV_ISA), int8_tiles, round_row, packed_few, packed_many, unpack};
+    static const PackedKernels kernels = {QKV_STRING(QKV_ISA), int8_tiles,  bfloat16_tiles, round_row,
+                                          packed_few,          packed_many, unpack};
     return kernels;
 }
 

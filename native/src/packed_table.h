@@ -21,7 +21,7 @@ struct PackedMatrix {
 
 enum class Activations : int { float32 = 0, int8 = 1 };
 
-constexpr int kFewRows = 4;       // of x, for which weights are widened in registers
+constexpr int kFewRows = 3;       // of x, for which weights are widened in registers
 constexpr int kGroupRows = 16;    // rows of a matrix whose scales are read together
 constexpr int kTileWeights = 64;  // rows of a matrix in a job with many rows of x
 
@@ -43,6 +43,7 @@ struct PackedRows {
     float* pairs;    // [count][2 · slots]: the scales by 16 columns
     float* sums;     // [count][slots]: the rounded x, summed
     int32_t* splits;  // [count][slots]: of many rows, the blocks in two parts; then -1
+    const uint16_t* halves;  // [count][padded_halves(columns)]: many rows in bfloat16; null: not rounded to it
 };
 
 // Rows [first, last) of a matrix, in a product whose result has `columns` columns.
@@ -56,6 +57,7 @@ struct PackedPart {
 struct PackedKernels {
     const char* name;
     bool int8_tiles;  // whether `many` takes rounded rows, with 128 added to the digits
+    bool bfloat16_tiles;  // whether `many` takes rows in bfloat16
     // Rounds row `row` of x as one of few, or of many; `flip` is applied to the bits of the digits.
     void (*round_row)(const PackedRows& rows, int64_t row, bool few, int flip);
     // Up to kFewRows rows of x; the scratch has few_floats(columns) floats.
@@ -67,6 +69,7 @@ struct PackedKernels {
 
 constexpr int64_t kTileColumns = 1024;  // columns of a tile of float32
 
+constexpr int64_t padded_halves(int64_t columns) { return (columns + 31) / 32 * 32; }
 constexpr int64_t padded_blocks(int64_t columns) { return (columns / 32 + 31) / 16 * 16; }
 constexpr int64_t few_floats(int64_t columns) {
     return kGroupRows * (kFewRows * 16 + (2 * kFewRows + 4) * padded_blocks(columns));  // more than kFewRows · columns

@@ -6,7 +6,7 @@
 
 namespace qkv::QKV_ISA {
 
-constexpr int64_t kAhead = 2048;  // bytes between what is read and what is prefetched
+constexpr int64_t kAhead = 6144;  // bytes between what is read and what is prefetched
 
 #if defined(__AVX512VNNI__)
 

@@ -54,22 +54,41 @@ private:
 #endif
 };
 
+// Each worker has a stretch of neighbouring jobs, so that it reads neighbouring memory, and then takes those that others
+// have left.
 struct Team {
-    const int64_t jobs;
-    const int workers;
-    const JobBody body;
-    void* const context;
-    std::atomic<int64_t> next_job{0};
-    std::atomic<int> next_worker{0};
+    Team(int64_t jobs, int workers, JobBody body, void* context)
+        : workers_(workers), stretches_(std::min(workers, kMostStretches)), body_(body), context_(context) {
+        for (int n = 0; n < stretches_; ++n) {
+            stretch_[n].next.store(jobs * n / stretches_, std::memory_order_relaxed);
+            stretch_[n].end = jobs * (n + 1) / stretches_;
+        }
+    }
 
     void work() {
         const IeeeArithmetic arithmetic;
-        const int worker = next_worker.fetch_add(1, std::memory_order_relaxed);
-        if (worker >= workers) return;
-        for (int64_t job; (job = next_job.fetch_add(1, std::memory_order_relaxed)) < jobs;) {
-            body(context, job, worker);
+        const int worker = next_worker_.fetch_add(1, std::memory_order_relaxed);
+        if (worker >= workers_) return;
+        for (int n = 0; n < stretches_; ++n) {
+            Stretch& stretch = stretch_[(worker + n) % stretches_];
+            for (int64_t job; (job = stretch.next.fetch_add(1, std::memory_order_relaxed)) < stretch.end;) {
+                body_(context_, job, worker);
+            }
         }
     }
+
+private:
+    static constexpr int kMostStretches = 16;
+    struct alignas(64) Stretch {
+        std::atomic<int64_t> next;
+        int64_t end;
+    };
+
+    const int workers_, stretches_;
+    const JobBody body_;
+    void* const context_;
+    std::atomic<int> next_worker_{0};
+    Stretch stretch_[kMostStretches];
 };
 
 inline void pause_briefly() {

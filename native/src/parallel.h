@@ -14,7 +14,7 @@ int worker_limit(int64_t jobs, int threads);
 
 using JobBody = void (*)(void* context, int64_t job, int worker);
 
-// Runs body(context, job, worker) once for each job in [0, jobs), in ascending order of starting, with worker in
+// Runs body(context, job, worker) once for each job in [0, jobs), neighbouring jobs on the same worker, with worker in
 // [0, workers) and one job at a time for each worker; `workers` is the result of worker_limit. The body must not throw.
 // It runs with IEEE rounding and subnormals, whatever the caller or a pool thread has set.
 void for_each_job(int64_t jobs, int workers, JobBody body, void* context) noexcept;

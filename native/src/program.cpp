@@ -23,6 +23,7 @@ public:
           width_(t_.embedding.columns), rows_(std::accumulate(step.counts, step.counts + step.batch, int64_t{0})) {}
 
     void run() {
+        number_rows();
         embed();
         rotate_angles();
         for (size_t n = 0; n < t_.layers.size(); ++n) {
@@ -30,8 +31,10 @@ public:
             attend(layer, step_.caches[n]);
             if (n + 1 == t_.layers.size()) keep_wanted(layer.heads * layer.width);
             if (rows_ == 0) return;
+            if (layer.parallel) expand(layer);
             add_product(layer.output, p_.attended_.get(), layer.attention_post_norm);
-            feed_forward(layer);
+            if (!layer.parallel) expand(layer);
+            add_product(layer.down, p_.gate_.get(), layer.feed_forward_post_norm);
         }
         write_logits();
     }
@@ -53,20 +56,21 @@ private:
             matrices[count] = part->weight;
             biases[count++] = part->bias;
         }
-        packed_product(products_, matrices, count, x, rows_, ys.begin(), biases, t_.activations, threads_);
+        packed_product(products_, matrices, count, x, rows_, ys.begin(), biases, t_.activations, threads_,
+                       p_.products_);
     }
 
     // The input of a product: a norm of x, or x.
     const float* normalized(const Norm& norm) {
         if (norm.weight == nullptr) return p_.x_.get();
         for_rows(width_, [&](int64_t row) {
-            normalize(norm, p_.x_.get() + row * width_, width_, p_.normed_.get() + row * width_);
+            normalize(norm, p_.x_.get() + row * width_, p_.normed_.get() + row * width_);
         });
         return p_.normed_.get();
     }
 
-    void normalize(const Norm& norm, const float* from, int64_t count, float* to) const {
-        kernels_.normalize_row(from, count, norm.weight, norm.bias, norm.eps, norm.centred, to);
+    void normalize(const Norm& norm, const float* from, float* to) const {
+        kernels_.normalize_row(from, norm.width, norm.weight, norm.bias, norm.eps, norm.centred, to);
     }
 
     void embed() {
@@ -74,14 +78,20 @@ private:
             float* x = p_.x_.get() + row * width_;
             unpack_row(products_, t_.embedding, step_.tokens[row], x);
             for (int64_t c = 0; c < width_ && t_.embedding_scale != 1.0f; ++c) x[c] *= t_.embedding_scale;
+            if (t_.positions == nullptr) return;
+            const float* learned = t_.positions + p_.row_positions_[row] * width_;
+            for (int64_t c = 0; c < width_; ++c) x[c] += learned[c];
         });
+    }
+
+    void number_rows() {
+        for (int64_t b = 0, row = 0; b < step_.batch; ++b) {
+            for (int64_t i = 0; i < step_.counts[b]; ++i) p_.row_positions_[row++] = step_.positions[b] + i;
+        }
     }
 
     // Cosines, then sines, of each rotary at the positions of the rows.
     void rotate_angles() {
-        for (int64_t b = 0, row = 0; b < step_.batch; ++b) {
-            for (int64_t i = 0; i < step_.counts[b]; ++i) p_.row_positions_[row++] = step_.positions[b] + i;
-        }
         for_rows(32 * p_.pairs_, [&](int64_t row) {
             float* to = p_.angles_.get() + row * 2 * p_.pairs_;
             for (const Rotary& rotary : t_.rotaries) {
@@ -100,8 +110,10 @@ private:
     void place_heads(const TransformerLayer& layer, const Norm& norm, int64_t heads, int64_t row, float* vectors) const {
         const float* angles = p_.angles_.get() + row * 2 * p_.pairs_;
         for (int n = 0; n < layer.rotary; ++n) angles += 2 * t_.rotaries[n].frequencies.size();
+        const bool whole = norm.width == heads * layer.width;
+        if (norm.weight != nullptr && whole) normalize(norm, vectors, vectors);
         for (int64_t head = 0; head < heads; ++head, vectors += layer.width) {
-            if (norm.weight != nullptr) normalize(norm, vectors, layer.width, vectors);
+            if (norm.weight != nullptr && !whole) normalize(norm, vectors, vectors);
             if (layer.rotary < 0) continue;
             const Rotary& rotary = t_.rotaries[layer.rotary];
             const auto pairs = static_cast<int64_t>(rotary.frequencies.size());
@@ -160,12 +172,13 @@ private:
         multiply({&linear}, y, {product});
         for_rows(width_, [&](int64_t row) {
             float *x = p_.x_.get() + row * width_, *more = product + row * width_;
-            if (post.weight != nullptr) normalize(post, more, width_, more);
+            if (post.weight != nullptr) normalize(post, more, more);
             for (int64_t c = 0; c < width_; ++c) x[c] += more[c];
         });
     }
 
-    void feed_forward(const TransformerLayer& layer) {
+    // The input of the feed-forward's last product.
+    void expand(const TransformerLayer& layer) {
         const bool gated = layer.gate.weight.data != nullptr;
         const int64_t inner = layer.up.weight.rows;
         float *gate = p_.gate_.get(), *up = p_.up_.get();
@@ -179,7 +192,6 @@ private:
             float* inputs = gate + row * inner;
             kernels_.activate_row(inputs, gated ? up + row * inner : nullptr, inner, layer.activation);
         });
-        add_product(layer.down, gate, layer.feed_forward_post_norm);
     }
 
     void write_logits() {

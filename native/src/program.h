@@ -1,8 +1,8 @@
 #pragma once
 
 // A decoder-only transformer as one call: from tokens to logits, with keys and values in the pages of a cache.
-//   x = embedding_scale · embedding[token]
-//   for each layer: x += post(attention(pre(x))), then x += post(feed_forward(pre(x)))
+//   x = embedding_scale · embedding[token] (+ positions[position])
+//   for each layer: x += post(attention(pre(x))), then x += post(feed_forward(pre(x))), or both of the same x
 //   logits = product(norm(x))
 
 #include <cstdint>
@@ -25,6 +25,7 @@ struct Linear {
 struct Norm {
     const float* weight;
     const float* bias;  // or nullptr
+    int64_t width;      // numbers that are normalized together
     float eps;
     bool centred;  // LayerNorm instead of RMSNorm
 };
@@ -37,7 +38,8 @@ struct Rotary {
 };
 
 struct TransformerLayer {
-    Norm attention_norm, attention_post_norm, query_norm, key_norm;
+    Norm attention_norm, attention_post_norm;
+    Norm query_norm, key_norm;  // of each head, or of all together
     Linear query, key, value, output;
     int64_t heads, kv_heads, width;  // width of a head
     float scale, softcap;            // softcap 0: none
@@ -47,11 +49,13 @@ struct TransformerLayer {
     Norm feed_forward_norm, feed_forward_post_norm;
     Linear gate, up, down;  // gate.weight.data == nullptr: no gate
     Activation activation;
+    bool parallel;  // attention and feed-forward have the same input
 };
 
 struct Transformer {
     PackedMatrix embedding;
     float embedding_scale;
+    const float* positions;  // learned: a row for each position that a step may have; or nullptr
     std::vector<Rotary> rotaries;
     std::vector<TransformerLayer> layers;
     Norm norm;
@@ -90,6 +94,7 @@ private:
     int64_t reserved_ = 0;
     Floats x_, normed_, queries_, keys_, values_, attended_, gate_, up_, angles_;
     std::vector<int64_t> row_positions_;
+    Scratch products_;
     std::mutex busy_;
 
     friend class Run;

@@ -1,5 +1,6 @@
 // Scans for NaN and infinity.
 
+#include "formats.h"
 #include "isa_kernels.h"
 #include "vector.h"
 
@@ -72,19 +73,15 @@ struct Scan {
 
 bool all_finite(const void* data, int64_t count, Dtype dtype) {
     const char* from = static_cast<const char*>(data);
-    switch (dtype) {
-        case Dtype::float64:
-            return Scan<uint64_t>{0x7ff0000000000000u}(from, count);
-        case Dtype::float32:
-            return Scan<uint32_t>{0x7f800000u}(from, count);
-        case Dtype::float16:
-            return Scan<uint16_t>{0x7c00u}(from, count);
-        case Dtype::bfloat16:
-            return Scan<uint16_t>{0x7f80u}(from, count);
-        case Dtype::int8:
+    if (dtype == Dtype::float64) return Scan<uint64_t>{0x7ff0000000000000u}(from, count);
+    return with_format(dtype, [&](auto format) {
+        using Storage = Format<format()>;
+        if constexpr (Storage::scaled) {
             return true;
-    }
-    return false;
+        } else {
+            return Scan<typename Storage::Bits>{Storage::exponent}(from, count);
+        }
+    });
 }
 
 }  // namespace qkv::QKV_ISA

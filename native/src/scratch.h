@@ -32,4 +32,22 @@ inline Floats allocate(int64_t floats) {
     return Floats(static_cast<float*>(memory));
 }
 
+// Memory that calls use one after the other: it grows to what the largest of them needs.
+class Scratch {
+public:
+    float* reserve(int64_t floats) {
+        if (floats > size_) {
+            size_ = 0;
+            memory_ = nullptr;
+            memory_ = allocate(floats);
+            size_ = floats;
+        }
+        return memory_.get();
+    }
+
+private:
+    Floats memory_;
+    int64_t size_ = 0;
+};
+
 }  // namespace qkv

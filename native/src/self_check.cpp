@@ -162,7 +162,8 @@ std::string self_check(const PackedKernels& kernels) {
             for (const int64_t count : {int64_t{1}, int64_t{2}, most}) {
                 const auto run = [&](const PackedKernels& table, std::vector<float>& y) {
                     float* ys[] = {y.data()};
-                    packed_product(table, &matrix, 1, x.data(), count, ys, nullptr, activations, 1);
+                    Scratch memory;
+                    packed_product(table, &matrix, 1, x.data(), count, ys, nullptr, activations, 1, memory);
                 };
                 run(kernels, found);
                 run(portable::packed_table(), wanted);

@@ -2,6 +2,7 @@
 
 // Packed matrices of random bytes, and their weights by the definitions of GGUF, one at a time and in double.
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -132,6 +133,21 @@ inline std::vector<double> rounded(const std::vector<float>& x, int64_t columns)
         const bool split = few || (finite && static_cast<double>(most) * most > qkv::kSplitAbove * squares / columns);
         const float steps = split ? qkv::kFineSteps : 127.0f, inverse = most > 1e-34f ? steps / most : 0;
         for (size_t i = b; i < b + 32; ++i) result[i] = std::nearbyint(x[i] * inverse) * static_cast<double>(most / steps);
+    }
+    return result;
+}
+
+// What the weights of a format are multiplied by.
+inline std::vector<double> taken(const std::vector<float>& x, int64_t columns, WeightFormat format,
+                                 qkv::Activations activations) {
+    std::vector<double> result(x.begin(), x.end());
+    if (activations == qkv::Activations::float32) return result;
+    if (qkv::is_quantised(format)) return rounded(x, columns);
+    if (format != WeightFormat::bf16 || static_cast<int64_t>(x.size()) <= qkv::kFewRows * columns) return result;
+    for (double& number : result) {
+        if (number == 0.0 || !std::isfinite(number)) continue;
+        const double step = std::ldexp(1.0, std::max(std::ilogb(number) - 7, -133));
+        number = std::nearbyint(number / step) * step;
     }
     return result;
 }

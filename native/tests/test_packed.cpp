@@ -25,7 +25,8 @@ std::vector<float> product(const qkv::PackedKernels& kernels, const Matrix& matr
     const qkv::PackedMatrix view = matrix.view();
     float* ys[] = {y.data()};
     const float* biases[] = {bias};
-    qkv::packed_product(kernels, &view, 1, x.data(), count, ys, biases, activations, threads);
+    qkv::Scratch memory;
+    qkv::packed_product(kernels, &view, 1, x.data(), count, ys, biases, activations, threads, memory);
     return y;
 }
 
@@ -34,16 +35,15 @@ void check_product(const qkv::PackedKernels& kernels, const Matrix& matrix, int6
     const int64_t columns = matrix.columns;
     const std::vector<float> x = random_rows(count * columns, 7), bias = random_rows(matrix.rows, 8);
     const std::vector<float> y = product(kernels, matrix, x, bias.data(), activations, 1);
-    std::vector<double> taken(x.begin(), x.end());
-    if (activations == Activations::int8 && qkv::is_quantised(matrix.format)) taken = rounded(x, columns);
+    const std::vector<double> others = taken(x, columns, matrix.format, activations);
     std::vector<Weight> row(columns);
     for (int64_t i = 0; i < matrix.rows; ++i) {
         for (int64_t c = 0; c < columns; ++c) row[c] = matrix.weight(i, c);
         for (int64_t r = 0; r < count; ++r) {
             double wanted = bias[i], size = std::fabs(bias[i]);
             for (int64_t c = 0; c < columns; ++c) {
-                wanted += row[c].value() * taken[r * columns + c];
-                size += row[c].size() * std::fabs(taken[r * columns + c]);
+                wanted += row[c].value() * others[r * columns + c];
+                size += row[c].size() * std::fabs(others[r * columns + c]);
             }
             const double bound = size * 0x1p-24 * (8 + static_cast<double>(columns) / 4);
             const double found = y[r * matrix.rows + i];
@@ -95,12 +95,14 @@ TEST(packed, fused_matrices_give_the_bits_of_each) {
             std::vector<qkv::PackedMatrix> views;
             std::vector<std::vector<float>> found;
             std::vector<float*> ys;
+            qkv::Scratch memory;
             for (const Matrix& matrix : matrices) {
                 views.push_back(matrix.view());
                 found.emplace_back(count * matrix.rows);
                 ys.push_back(found.back().data());
             }
-            qkv::packed_product(*kernels, views.data(), 3, x.data(), count, ys.data(), nullptr, Activations::int8, 1);
+            qkv::packed_product(*kernels, views.data(), 3, x.data(), count, ys.data(), nullptr, Activations::int8, 1,
+                                memory);
             for (int m = 0; m < 3; ++m) {
                 check::setting() = std::string(kernels->name) + ", matrix " + std::to_string(m);
                 const std::vector<float> alone = product(*kernels, matrices[m], x, nullptr, Activations::int8, 1);

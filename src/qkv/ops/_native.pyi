@@ -139,7 +139,7 @@ class TransformerLayer:
 
 def transformer_layer(
     *,
-    norms: Sequence[tuple[int, int, float, bool] | None],
+    norms: Sequence[tuple[int, int, int, float, bool] | None],
     linears: Sequence[tuple[tuple[int, int, int, int, int], int]],
     gate: tuple[tuple[int, int, int, int, int], int] | None = None,
     heads: int,
@@ -151,6 +151,7 @@ def transformer_layer(
     sinks: int,
     rotary: int,
     activation: int,
+    parallel: bool,
 ) -> TransformerLayer: ...
 
 class Program:
@@ -159,9 +160,10 @@ class Program:
         *,
         embedding: tuple[int, int, int, int, int],
         embedding_scale: float,
+        positions: int,
         rotaries: Sequence[tuple[Sequence[float], float, bool]],
         layers: Sequence[TransformerLayer],
-        norm: tuple[int, int, float, bool] | None,
+        norm: tuple[int, int, int, float, bool] | None,
         logits: tuple[tuple[int, int, int, int, int], int],
         logits_softcap: float,
         activations: int,
