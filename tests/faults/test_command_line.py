@@ -56,6 +56,8 @@ def test_row_51_all_commands_are_here():
                 "generate",
                 "lab",
                 "mcp",
+                "chat",
+                "serve",
             ]
         )
         == COMMANDS

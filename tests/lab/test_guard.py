@@ -768,7 +768,7 @@ def test_the_address_that_it_prints_is_open_at_once():
 
 def test_a_request_that_arrives_while_the_lab_ends_is_refused_at_once():
     """Its body may never come: waiting for it would keep the server until it is cancelled."""
-    from qkv.lab.guard import Guard, Limits
+    from qkv.lab.guard import Limits, guarded
 
     async def app(scope, receive, send):
         raise AssertionError("the request reached the app")
@@ -782,7 +782,7 @@ def test_a_request_that_arrives_while_the_lab_ends_is_refused_at_once():
         async def send(message):
             sent.append(message)
 
-        guard = Guard(app, Limits())
+        guard = guarded(app, Limits())
         guard.end()
         scope = {"type": "http", "method": "POST", "path": "/api/walk", "server": ("127.0.0.1", 80)}
         await guard(scope | {"headers": [(b"host", b"127.0.0.1"), (b"content-length", b"7")]}, never, send)

@@ -118,7 +118,7 @@ def test_old_gemma3_settings(folders, tmp_path):
         ({"num_key_value_heads": 3}, ("4 heads on 3",)),
         ({"head_dim": 10**40}, ("head_dim: 1000",)),
         ({"hidden_size": 60}, ("shape (101, 64), not (101, 60)",)),
-        ({"intermediate_size": 95}, ("mlp.up_proj.bias of shape (96,)",)),
+        ({"intermediate_size": 95}, ("mlp.gate_proj.bias of shape (96,)",)),
         ({"rms_norm_eps": "small"}, ("rms_norm_eps: 'small'",)),
         ({"rms_norm_eps": ...}, ("no rms_norm_eps",)),
         ({"partial_rotary_factor": 1e-9}, ("0 rotated features",)),

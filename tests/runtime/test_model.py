@@ -12,12 +12,12 @@ import qkv
 from qkv.errors import DtypeError, OptionError, OptionTypeError, QkvError, ShapeError
 from qkv.nn.generate import log_probabilities
 from tests.helpers.hf_harness import close
-from tests.helpers.runtime_files import CONTEXT, NAMES, build, eager_logits, write_folder, write_gguf
+from tests.helpers.runtime_files import ALL, CONTEXT, NAMES, build, eager_logits, write_folder, write_gguf
 
 PROMPTS = ([5, 17, 33, 60, 9, 88], [44, 3], [71, 70, 12, 13])
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=ALL)
 def pair(request, tmp_path_factory):
     model = build(request.param)
     return model, qkv.runtime.load(write_folder(model, tmp_path_factory.mktemp(request.param)))
@@ -57,6 +57,7 @@ def test_logprobs_are_those_of_the_model(pair):
         assert list(top.values()) == pytest.approx(wanted[at].topk(3).values.tolist(), abs=1e-4)
 
 
+@pytest.mark.parametrize("pair", NAMES, indirect=True)
 def test_sampling_is_reproducible_and_follows_its_options(pair):
     _, model = pair
     one, two = (model.generate(PROMPTS[0], 12, temperature=1.5, seed=7).tokens for _ in range(2))

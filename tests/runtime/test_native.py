@@ -15,7 +15,7 @@ from qkv.runtime.files import open_source
 from qkv.runtime.native import NativeProgram
 from qkv.runtime.program import Linear
 from tests.helpers.hf_harness import close
-from tests.helpers.runtime_files import NAMES, build, write_folder, write_gguf
+from tests.helpers.runtime_files import ALL, NAMES, build, write_folder, write_gguf
 
 pytestmark = pytest.mark.skipif(not ops.available(), reason=str(ops.reasons()))
 TOLERANCE = 3e-6  # of the largest logit
@@ -24,7 +24,7 @@ TOKENS = torch.randint(3, 101, (2, 23), generator=torch.Generator().manual_seed(
 LONG = torch.randint(3, 101, (2, 150), generator=torch.Generator().manual_seed(6))
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=ALL)
 def program(request, tmp_path_factory):
     return read_program(open_source(write_folder(build(request.param), tmp_path_factory.mktemp(request.param))))
 
@@ -149,9 +149,10 @@ def _with_first(tokens):
     return torch.cat([tokens, tokens[:, :1]], dim=1)
 
 
+@pytest.mark.parametrize("program", NAMES, indirect=True)
 @pytest.mark.parametrize("activation", ["silu", "gelu", "gelu_tanh", "relu"])
 @pytest.mark.parametrize("gated", [True, False])
-def test_parts_that_no_architecture_here_has(program, activation, gated):
+def test_parts_that_these_architectures_do_not_have(program, activation, gated):
     """Sinks, softcap, LayerNorm, a plain feed-forward, rotation of a part of a head, no norm."""
     layer = program.layers[0]
     rotary = dataclasses.replace(layer.attention.rotary, frequencies=layer.attention.rotary.frequencies[:3], scale=1.3)

@@ -12,13 +12,13 @@ from qkv.runtime.architectures import read_program
 from qkv.runtime.files import open_source
 from qkv.runtime.program import Rotary
 from tests.helpers.hf_harness import close
-from tests.helpers.runtime_files import NAMES, build, eager_logits, write_folder, write_gguf
+from tests.helpers.runtime_files import FAMILIES, NAMES, build, eager_logits, write_folder, write_gguf
 
 TOLERANCE = 3e-6  # of the largest logit
 TOKENS = torch.randint(3, 101, (2, 23), generator=torch.Generator().manual_seed(5))
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=[*NAMES, *FAMILIES])
 def pair(request, tmp_path_factory):
     model = build(request.param)
     folder = write_folder(model, tmp_path_factory.mktemp(request.param))
@@ -35,52 +35,74 @@ def test_logits_of_transformers(pair):
     close(run(program, TOKENS), eager_logits(model, TOKENS), tolerance=TOLERANCE)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "mistral", "qwen3", "gemma2", "phi3", "starcoder2", "gpt2"])
 def test_logits_of_a_gguf_file(name, tmp_path):
-    """GGUF files have neither windows of qwen2 nor another scale of gemma3."""
-    options = {"qwen2": {"use_sliding_window": False}, "gemma3": {"query_pre_attn_scalar": 32}}
+    """GGUF files have neither windows of qwen2 and qwen3 nor another scale of gemma2 and gemma3."""
+    options = {"gemma2": {"query_pre_attn_scalar": 14}, "gemma3": {"query_pre_attn_scalar": 32}}
+    options |= {each: {"use_sliding_window": False} for each in ("qwen2", "qwen3")}
     model = build(name, **options.get(name, {}))
     program = read_program(open_source(write_gguf(model, tmp_path / "model.gguf")))
     close(run(program, TOKENS), eager_logits(model, TOKENS), tolerance=TOLERANCE)
-    assert program.layers[0].attention.rotary.interleaved == (name == "llama")
+    rotary = program.layers[0].attention.rotary
+    assert rotary is None if name == "gpt2" else rotary.interleaved == (name in ("llama", "mistral"))
 
 
 def changed(program, /, **parts):
-    layers = tuple(
-        dataclasses.replace(
-            layer,
-            attention=dataclasses.replace(layer.attention, **parts.get("attention", {})),
-            **parts.get("layer", {}),
-        )
-        for layer in program.layers
-    )
-    return dataclasses.replace(program, layers=layers, **parts.get("program", {}))
+    """A program with other settings, also of the layers, attentions and feed-forwards that have them."""
+
+    def replaced(part, values):
+        return dataclasses.replace(part, **{k: v for k, v in values.items() if getattr(part, k) is not None})
+
+    layers = []
+    for layer in program.layers:
+        attention = replaced(layer.attention, parts.get("attention", {}))
+        forward = replaced(layer.feed_forward, parts.get("feed_forward", {}))
+        new = {"attention": attention, "feed_forward": forward, **parts.get("layer", {})}
+        layers.append(dataclasses.replace(layer, **new))
+    return dataclasses.replace(program, layers=tuple(layers), **parts.get("program", {}))
+
+
+def features(program):
+    """Changes of a program, each of one feature that it has."""
+    first = program.layers[0]
+    attention, forward, rotary = first.attention, first.feed_forward, first.attention.rotary
+    yield {"attention": {"scale": 0.9 * attention.scale}}
+    yield {"program": {"embedding_scale": 1.1 * program.embedding_scale}}
+    yield {"layer": {"parallel": not first.parallel}}
+    yield {"feed_forward": {"activation": "relu"}}
+    for name in ("logits_softcap", "positions"):
+        if getattr(program, name) is not None:
+            yield {"program": {name: None}}
+    for name in ("rotary", "query_norm", "key_norm", "window", "softcap"):
+        if any(getattr(layer.attention, name) is not None for layer in program.layers):
+            yield {"attention": {name: None}}
+    if rotary is not None and 2 * len(rotary.frequencies) < attention.width:
+        yield {"attention": {"rotary": Rotary(torch.cat([rotary.frequencies] * (attention.width // 4)))}}
+    for name in ("query", "key", "value", "output"):
+        if (linear := getattr(attention, name)).bias is not None:
+            yield {"attention": {name: dataclasses.replace(linear, bias=None)}}
+    for name in ("up", "down", "gate"):
+        if (linear := getattr(forward, name)) is not None and linear.bias is not None:
+            yield {"feed_forward": {name: dataclasses.replace(linear, bias=None)}}
+    norms = ("attention_norm", "feed_forward_norm", "attention_post_norm", "feed_forward_post_norm")
+    for kind, name, norm in [("layer", name, getattr(first, name)) for name in norms] + [
+        ("program", "norm", program.norm)
+    ]:
+        if norm is not None:
+            yield {kind: {name: dataclasses.replace(norm, eps=0.0)}}
+            yield {kind: {name: dataclasses.replace(norm, weight=torch.ones_like(norm.weight))}}
+            yield {kind: {name: dataclasses.replace(norm, kind="layer" if norm.kind == "rms" else "rms")}}
+            if norm.bias is not None:
+                yield {kind: {name: dataclasses.replace(norm, bias=None)}}
 
 
 def test_no_feature_is_without_effect(pair):
     """If one of these did not change the logits, the test above could not see that it is missing."""
     _, program = pair
     whole = run(program, TOKENS)
-    first = program.layers[0]
-    parts = [{"attention": {"scale": 0.9 * first.attention.scale}}, {"attention": {"rotary": None}}]
-    parts += [{"program": {"norm": dataclasses.replace(program.norm, eps=0.0)}}]
-    for name in ("query_norm", "key_norm", "window"):
-        if any(getattr(layer.attention, name) is not None for layer in program.layers):
-            parts.append({"attention": {name: None}})
-    for name in ("attention_norm", "feed_forward_norm", "attention_post_norm", "feed_forward_post_norm"):
-        if getattr(first, name) is not None:
-            parts.append({"layer": {name: None}})
-    parts += [{"program": {"embedding_scale": 1.1 * program.embedding_scale}}]
-    if program.logits_softcap is not None:
-        parts.append({"program": {"logits_softcap": None}})
-    for part in parts:
+    for part in features(program):
         other = run(changed(program, **part), TOKENS)
         assert (other - whole).abs().max() > 100 * TOLERANCE * whole.abs().max(), part
-    for part in ("query", "key", "value", "output"):
-        linear = getattr(first.attention, part)
-        if linear.bias is not None:
-            other = run(changed(program, attention={part: dataclasses.replace(linear, bias=None)}), TOKENS)
-            assert (other - whole).abs().max() > 100 * TOLERANCE * whole.abs().max(), part
 
 
 def test_chunks_and_steps_give_the_logits_of_the_prompt(pair):
@@ -157,8 +179,9 @@ def test_rotation_is_that_of_the_module(interleaved, fraction):
     torch.testing.assert_close(found, wanted)
 
 
+@pytest.mark.parametrize("pair", NAMES, indirect=True)
 def test_sinks_softcap_layer_norm_and_plain_feed_forward(pair):
-    """What no architecture here has, against the equations in float64."""
+    """What these architectures do not have, against the equations in float64."""
     _, program = pair
     layer = program.layers[0]
     attention = dataclasses.replace(

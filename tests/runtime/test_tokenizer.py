@@ -75,14 +75,22 @@ def test_a_sentencepiece_vocabulary_merges_by_score(tmp_path, prefix):
     assert "".join(stream(token) for token in tokenizer.encode("ab é b")) == "ab é b"
 
 
-def test_gemma_merges_in_the_order_of_its_tokens(tmp_path):
+@pytest.mark.parametrize("architecture", ["gemma2", "gemma3"])
+def test_gemma_merges_in_the_order_of_its_tokens(tmp_path, architecture):
     pieces = ["<pad>", "<eos>", "<bos>", "a", "b", "c", "bc", "ab", "▁", "  "]
     kinds = [3, 3, 3, 1, 1, 1, 1, 1, 1, 4]
-    more = {"architecture": "gemma3", "bos_token_id": 2, "kinds": kinds}
+    more = {"architecture": architecture, "bos_token_id": 2, "kinds": kinds}
     file = vocabulary_file(tmp_path / "v.gguf", "llama", pieces, [0.0] * 10, **more)
     tokenizer = read_tokenizer(file, 10)
     assert tokenizer.encode("abc  a") == [2, 3, 6, 9, 3]
     assert tokenizer.decode([3, 6, 9, 3]) == "abc  a"
+
+
+def test_digits_of_starcoder_are_single(tmp_path):
+    pieces = ["1", "2", "12", "a", "b", "ab"]
+    for split, wanted in (("starcoder", [0, 1, 5]), ("gpt-2", [2, 5])):
+        file = vocabulary_file(tmp_path / "v.gguf", "gpt2", pieces, merges=["1 2", "a b"], pre=split)
+        assert read_tokenizer(file, 6).encode("12ab") == wanted
 
 
 def test_the_tokenizer_of_a_folder_is_that_of_transformers(tmp_path):
@@ -133,3 +141,15 @@ def test_damaged_and_unknown_tokenizers_are_refused(tmp_path):
 def test_a_vocabulary_with_fewer_tokens_than_the_model_is_read(tmp_path):
     folder = write(tmp_path / "model", vocab_size=64)
     assert read_tokenizer(open_source(folder), 64).encode("one") == [3]
+
+
+def test_the_bytes_of_tokens(tmp_path):
+    byte_level = read_tokenizer(open_source(write_gguf(build("llama"), tmp_path / "model.gguf", vocabulary=True)), 101)
+    found, control = byte_level.token_bytes(103)
+    assert (found[3], found[4], found[31], found[32]) == (b" ", b"a", b"the", b" the")
+    assert (control, found[101:]) == ({0, 1, 2}, [b"", b""])
+    pieces = ["<unk>", "<s>", "</s>", "<0xC3>", "<0xA9>", "▁", "é", "▁a"]
+    file = vocabulary_file(tmp_path / "v.gguf", "llama", pieces, [0.0] * 8, kinds=[2, 3, 3, 6, 6, 1, 1, 1])
+    found, control = read_tokenizer(file, 8).token_bytes(8)
+    assert found[3:] == [b"\xc3", b"\xa9", b" ", "é".encode(), b" a"]
+    assert control >= {1, 2}

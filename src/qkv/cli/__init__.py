@@ -86,15 +86,51 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Generate text from a local model: a GGUF file, or a folder with safetensors"""
+    _check_formats(kv_cache, activations)
+    from .generate import Options, show, show_json
+
+    options = Options(model, prompt, new, kv_cache, compare, temperature, top_k, top_p, seed, chat, activations)
+    show_json(options) if as_json else show(options)
+
+
+def _check_formats(kv_cache: str, activations: str) -> None:
     formats = ("f32", "f16", "bf16", "int8")
     if kv_cache not in formats:
         raise typer.BadParameter(f"{kv_cache!r} is none of {', '.join(formats)}", param_hint="--kv-cache")
     if activations not in ("float32", "int8"):
         raise typer.BadParameter(f"{activations!r} is none of float32, int8", param_hint="--activations")
-    from .generate import Options, show, show_json
 
-    options = Options(model, prompt, new, kv_cache, compare, temperature, top_k, top_p, seed, chat, activations)
-    show_json(options) if as_json else show(options)
+
+@app.command(epilog='Example: qkv chat ./model.gguf --system "Answer in one sentence." --activations int8')
+def chat(
+    model: Annotated[str, typer.Argument(help="GGUF file, or a folder with config.json and safetensors")],
+    system: Annotated[str | None, typer.Option(help="Begin with this system message", show_default=False)] = None,
+    new: Annotated[int, typer.Option("--new", "-n", help="Answer with at most this many tokens", min=1)] = 1024,
+    kv_cache: KvCache = "f32",
+    temperature: Annotated[
+        float, typer.Option(help="Sample at this temperature; 0 takes the most probable token", min=0.0)
+    ] = 0.0,
+    top_k: Annotated[int | None, typer.Option(help="Sample from the k most probable tokens", min=1)] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Sample from the tokens that hold this much probability", min=0.0, max=1.0)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed the sampling", min=0, max=LAST_SEED, show_default=False)
+    ] = None,
+    activations: Annotated[
+        str, typer.Option(help="Multiply weights by float32, or by int8, rounded in blocks", metavar="FORMAT")
+    ] = "float32",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each answer with its figures as a line of JSON")
+    ] = False,
+) -> None:
+    """Chat with a local model in the terminal, or line by line through a pipe"""
+    _check_formats(kv_cache, activations)
+    from .chat import Options, run
+
+    options = Options(model, system, new, kv_cache, temperature, top_k, top_p, seed, activations, as_json)
+    if not run(options):
+        raise typer.Exit(1)
 
 
 def _size(help_text: str, *names: str) -> Any:
@@ -304,6 +340,45 @@ def lab(
     from .lab import run
 
     run(host, port, models, not no_browser, as_json)
+
+
+@app.command(epilog="Example: qkv serve ./SmolLM2 --port 8000 --max-rows 8")
+def serve(
+    model: Annotated[str, typer.Argument(help="Folder with config.json and safetensors, or a GGUF file")],
+    port: Annotated[
+        int | None,
+        typer.Option(
+            help="Listen on this port (8766, or any free one); 0 takes any", min=0, max=65535, show_default=False
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Listen on this address; one that other machines reach needs --token-file")
+    ] = "127.0.0.1",
+    token_file: Annotated[
+        str | None, typer.Option(help="Answer only requests with the bearer token in FILE", metavar="FILE")
+    ] = None,
+    max_rows: Annotated[int, typer.Option(help="Generate this many answers together", min=1, max=256)] = 16,
+    max_queue: Annotated[int, typer.Option(help="Let this many more requests wait", min=0, max=10_000)] = 64,
+    context: Annotated[
+        int | None, typer.Option(help="Limit a prompt with its answer to this many tokens (the model's)", min=2)
+    ] = None,
+    cache_bytes: Annotated[int, typer.Option(help="Keep the prefixes of recent requests in this many bytes", min=0)] = 1
+    << 29,
+    timeout: Annotated[float, typer.Option(help="Stop a request after this many seconds", min=0.1)] = 600.0,
+    activations: Annotated[
+        str, typer.Option(help="Multiply weights by float32, or by int8, rounded in blocks", metavar="FORMAT")
+    ] = "float32",
+    threads: Annotated[
+        int | None, typer.Option(help="Run a step on this many threads (torch's)", min=1, show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Serve a local model at an OpenAI-compatible address on this machine, until Ctrl-C"""
+    from .serve import Options, run
+
+    limits = {"rows": max_rows, "queue": max_queue, "context": context}
+    limits |= {"cache_bytes": cache_bytes, "seconds": timeout}
+    run(Options(model, host, port, token_file, activations, threads, limits), as_json)
 
 
 def _matrix(name: str, help_text: str) -> Any:

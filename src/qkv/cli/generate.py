@@ -27,7 +27,7 @@ from ..runtime.program import NotCovered
 from ..runtime.tokenizer import read_chat_template
 from .errors import with_options
 
-_OPTIONS = {"path": "MODEL", "model": "MODEL", "prompt": "--prompt", "temperature": "--temperature"}
+_OPTIONS = {"path": "MODEL", "model": "MODEL", "prompt": "--prompt", "temperature": "--temperature", "chat": "--chat"}
 STORAGE = {each.short: each for each in FORMATS.values()}
 
 

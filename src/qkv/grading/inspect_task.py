@@ -32,6 +32,7 @@ from qkv.exercises.bank import named, names
 from qkv.exercises.printing import shown_label
 from qkv.exercises.solving import solve as solve_all
 from qkv.grading.dialogue import CORRECTIONS, Dialogue, check_counts, opening
+from qkv.grading.local import LocalModel as LocalModel  # registers the provider qkv/PATH
 from qkv.grading.tally import Tally, tallied
 
 RECORD = "qkv_record"  # where the solver leaves what the scorer counts

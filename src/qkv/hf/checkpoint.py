@@ -26,7 +26,7 @@ from transformers.utils import logging
 
 from ..cache.files import sync_to_disk
 from ..errors import DtypeError, OptionError, OptionTypeError, QkvError, complaint
-from ..inputs import _DTYPE_SET
+from ..inputs import DTYPE_SET
 from .folders import CONFIG, check_counts, one_line, open_checkpoint
 from .interface import NAME, register
 
@@ -143,7 +143,7 @@ def load(
     register()
     if not isinstance(path, str | os.PathLike) or not str(path):
         raise OptionTypeError(complaint("model", repr(path), "the path of a folder or of a GGUF file"))
-    if dtype not in _DTYPE_SET:
+    if dtype not in DTYPE_SET:
         wanted = "torch.float32, float64, bfloat16 or float16"
         raise DtypeError(complaint("dtype", dtype, wanted, "the model computes in it"))
     if implementation not in (NAME, "sdpa", "eager"):

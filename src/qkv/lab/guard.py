@@ -1,16 +1,14 @@
-"""What one reader may ask of the lab: every cap in one place."""
+"""What one reader may ask of the lab: every cap in one place, and how a refusal is said."""
 
 from __future__ import annotations
 
-import asyncio
-import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse, PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Scope
+
+from ..web.guard import LOOPBACK, Guard
 
 
 @dataclass(frozen=True)
@@ -29,157 +27,17 @@ class Busy(Exception):
     """More is waiting than there are places."""
 
 
-POLICY = (
-    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
-    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "content-security-policy": POLICY,
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "x-frame-options": "DENY",
-    "permissions-policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=()",
-}
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-READING = ("GET", "HEAD")
 NOT_PAGES = ("/api", "/part", "/save")
-ENDING = 503, "the lab is ending"
 
 
-class Guard:
-    """ASGI around the app. `hosts` are the names under which it may be called; "*" stands for every address in figures,
-    which no foreign name server can give to a page."""
-
-    def __init__(self, app: ASGIApp, limits: Limits, hosts: Iterable[str] = LOOPBACK) -> None:
-        self.app, self.limits, self.hosts = app, limits, frozenset(name.lower() for name in hosts)
-        self._clocks: set[asyncio.Timeout] = set()
-        self._ending = False
-
-    def end(self) -> None:
-        """The server ends: it takes no more, and waits no longer for requests that are on their way."""
-        self._ending = True
-        for clock in self._clocks:
-            clock.reschedule(asyncio.get_running_loop().time())
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self.app(scope, receive, send)
-            return
-        send = _guarded(send)
-        refused = self._refusal(scope)
-        if refused is not None:
-            await _refuse(scope, send, *refused)
-            return
-        body = ENDING if self._ending else await self._body(scope, receive)
-        if isinstance(body, bytes) and self._ending:
-            body = ENDING
-        if not isinstance(body, bytes):
-            await _refuse(scope, send, *body)
-            return
-        await self.app(scope, _replayed(body, receive), send)
-
-    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        headers = Headers(scope=scope)
-        hosts = headers.getlist("host")
-        port = (scope.get("server") or ("", None))[1]
-        if len(hosts) != 1 or not self._is_here(hosts[0].lower(), port):
-            named = sorted(name if port in (80, None) else f"{name}:{port}" for name in self.hosts - {"*"})
-            return 421, f"this lab answers only to {' or '.join(named)}"
-        page = scope["method"] in READING and not scope["path"].startswith(NOT_PAGES)
-        if any(origin.lower() != f"http://{hosts[0].lower()}" for origin in headers.getlist("origin")):
-            return 403, "only a page of this lab may ask that"
-        site = headers.get("sec-fetch-site")
-        visiting = page and headers.get("sec-fetch-mode") == "navigate"
-        if site not in (None, "same-origin", "none") and not visiting:
-            return 403, "only a page of this lab may ask that"
-        return None
-
-    def _is_here(self, host: str, port: int | None) -> bool:
-        name, colon, told = host.rpartition(":") if not host.endswith("]") else (host, "", "")
-        if not colon:
-            name, told = host, "80"
-        if told != str(port if port is not None else 80):
-            return False
-        return name in self.hosts or ("*" in self.hosts and _is_address(name))
-
-    async def _body(self, scope: Scope, receive: Receive) -> bytes | tuple[int, str]:
-        too_large = 413, f"the request is larger than {self.limits.body:,} bytes, which is all that the lab takes"
-        length = Headers(scope=scope).get("content-length", "0")
-        if not length.isdecimal() or len(length) > 15:
-            return 400, "content-length is no number"
-        if int(length) > self.limits.body:
-            return too_large
-        chunks: list[bytes] = []
-        size = 0
-        clock: asyncio.Timeout | None = None
-        try:
-            async with asyncio.timeout(self.limits.body_seconds) as clock:
-                self._clocks.add(clock)
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return 400, "the request ended before its body did"
-                    chunks.append(message.get("body", b""))
-                    size += len(chunks[-1])
-                    if size > self.limits.body:
-                        return too_large
-                    if not message.get("more_body"):
-                        return b"".join(chunks)
-        except TimeoutError:
-            return 408, f"the request took longer than {self.limits.body_seconds:g} s to arrive"
-        finally:
-            if clock is not None:
-                self._clocks.discard(clock)
+def guarded(app: ASGIApp, limits: Limits, hosts: Iterable[str] = LOOPBACK) -> Guard:
+    """The lab's app behind its guard."""
+    return Guard(
+        app, "lab", body=limits.body, seconds=limits.body_seconds, hosts=hosts, refuse=_refusal, no_pages=NOT_PAGES
+    )
 
 
-async def _refuse(scope: Scope, send: Send, status: int, words: str) -> None:
-    async def nothing() -> Message:
-        return {"type": "http.disconnect"}
-
-    more = {"connection": "close"}
+def _refusal(scope: Scope, status: int, words: str) -> Response:
     if scope["path"].startswith(("/api", "/part")):
-        await JSONResponse({"problems": {"": words}}, status, more)(scope, nothing, send)
-    else:
-        await PlainTextResponse(f"{words}\n", status, more)(scope, nothing, send)
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        return False
-    return True
-
-
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    given = False
-
-    async def next_message() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return next_message
-
-
-def _guarded(send: Send) -> Send:
-    async def with_headers(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(raw=_raw(message))
-            for name, value in HEADERS.items():
-                headers.setdefault(name, value)
-            headers.setdefault("cache-control", "no-store")
-            message["headers"] = headers.raw
-        await send(message)
-
-    return with_headers
-
-
-def _raw(message: Message) -> list[tuple[bytes, bytes]]:
-    found: Any = message.get("headers", [])
-    return list(found)
+        return JSONResponse({"problems": {"": words}}, status)
+    return PlainTextResponse(f"{words}\n", status)

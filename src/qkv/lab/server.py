@@ -22,9 +22,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ..web.guard import LOOPBACK
 from . import api
 from .fields import WrongField, from_json, shortened, typed
-from .guard import LOOPBACK, Busy, Guard, Limits
+from .guard import Busy, Limits, guarded
 from .markup import STATIC
 from .pages import figure_style, message, one_file, page
 from .scheduler import Broken, Scheduler
@@ -88,7 +89,7 @@ class Lab:
             exception_handlers={HTTPException: _told, Exception: _fell},
         )
         app.router.redirect_slashes = False
-        self.app = Guard(Packed(app), limits, hosts)
+        self.app = guarded(Packed(app), limits, hosts)
 
     def end(self) -> None:
         """The server is told to end: so is everything that it waits for."""

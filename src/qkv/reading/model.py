@@ -26,13 +26,14 @@ from ..exercises.findings import Finding
 from ..exercises.record import Exercise, plain_label
 from .chat import Chat, Turn
 from .claims import Anchor, AnswerClaim, Stance
+from .explicit import ExplicitReader
 from .replay import fingerprint
 from .support import Admission
 
 try:
     from anyio.from_thread import start_blocking_portal
     from inspect_ai import model as api
-    from inspect_ai.util import json_schema
+    from inspect_ai.util import JSONSchema, json_schema
 except ModuleNotFoundError as error:
     raise MissingExtra("qkv.reading.model", "inspect-ai", "grading") from error
 
@@ -103,19 +104,30 @@ def _question(label: str, exercise: Exercise) -> str:
 class ModelReader:
     """A language model as a reader.
 
+    A model that runs here (`qkv/PATH`) is small: it only confirms. What counts against a tutor is what rules read, and
+    the model adds right answers that they do not see.
+
     Args:
         model: An Inspect model, or its name, PROVIDER/MODEL.
-        readings: How often each turn is read; a part on which readings differ is left unread there.
+        readings: How often each turn is read; a part on which readings differ is left unread there. By default twice,
+            and once if the model only confirms.
         cache: The folder of replies, which quote the chat; by default one in the user's cache.
         told: Called after each turn with how many are read, of how many, and what was used so far.
-        seconds: How long one reply may take.
-        max_tokens: How long one reply may be.
+        seconds: How long one reply may take; by default 10 minutes, and an hour on this machine.
+        max_tokens: How long one reply may be; by default 16,000, and 1,000 on this machine.
     """
 
-    def __init__(self, model: str | api.Model, readings: int = 2, *, cache: str | Path | None = None,
+    def __init__(self, model: str | api.Model, readings: int | None = None, *, cache: str | Path | None = None,
                  told: Callable[[int, int, Mapping[str, float]], None] = lambda done, of, used: None,
-                 seconds: int = 600, max_tokens: int = 16_000) -> None:  # fmt: skip
-        self.model, self.readings, self.told = api.get_model(model), readings, told
+                 seconds: int | None = None, max_tokens: int | None = None) -> None:  # fmt: skip
+        self.model, self.told = api.get_model(model), told
+        self.confirms = str(self.model).startswith("qkv/")
+        self.readings = readings or (1 if self.confirms else 2)
+        # A model on this machine needs minutes for a long turn, and does not come to an end where it is lost.
+        seconds, max_tokens = (
+            seconds or (3600 if self.confirms else 600),
+            max_tokens or (1000 if self.confirms else 16_000),
+        )
         self.cache = cache_folder() / "readings" if cache is None else Path(cache)
         self.config = api.GenerateConfig(max_tokens=max_tokens, max_retries=2, attempt_timeout=seconds)
         self.config.response_schema = api.ResponseSchema(name="claims", json_schema=json_schema(Rows))
@@ -124,6 +136,8 @@ class ModelReader:
     def read(self, chat: Chat, exercises: Mapping[str, Exercise]) -> list[AnswerClaim]:
         """The claims of a chat on which all readings agree, in order; `findings` says what was not taken."""
         self.findings, self.used, admission = [], Counter(), Admission(exercises)
+        if self.confirms:
+            self.config.response_schema = _schema_of(admission)
         asked = list(requests(chat, exercises, self.readings))
         with start_blocking_portal() as portal:
             # Inspect limits how many requests are under way.
@@ -141,6 +155,9 @@ class ModelReader:
         known = {(claim.question, claim.part) for claim in claims}
         claims += [claim for claim in unsure if (claim.question, claim.part) in known]
         self.findings += admission.findings()
+        if self.confirms:
+            found = [claim.model_copy(update={"anchor": "none"}) for claim in claims if claim.claim]
+            claims = [*ExplicitReader().read(chat, exercises), *found]
         return sorted(claims, key=lambda claim: (claim.turn, claim.span))
 
     async def _of_turn(self, request: Request, of: int) -> list[_Reply]:
@@ -173,6 +190,18 @@ class ModelReader:
             file.with_suffix(".part").write_text(output.completion, "utf-8")
             file.with_suffix(".part").replace(file)
         return rows, True
+
+
+def _schema_of(admission: Admission) -> api.ResponseSchema:
+    """The schema of a reply with the questions and parts that there are, which keeps a small model to them."""
+    names = {"question": [name for name, _ in admission.places], "part": [part for _, part in admission.places]}
+    row = Row.model_json_schema()
+    row |= {"additionalProperties": False}
+    for key, values in names.items():
+        row["properties"][key]["enum"] = sorted(set(values))
+    rows = {"type": "object", "properties": {"claims": {"type": "array", "items": row}}, "required": ["claims"]}
+    rows |= {"additionalProperties": False}
+    return api.ResponseSchema(name="claims", json_schema=JSONSchema.model_validate(rows))
 
 
 def rows_of(reply: str) -> list[Row] | None:

@@ -1,6 +1,8 @@
 """Decoder-only transformers from GGUF and safetensors files, run without transformers: `load(path)`."""
 
-from .model import Generated as Generated
+from .constraints import Constraint as Constraint
 from .model import Model as Model
 from .model import ModelCache as ModelCache
 from .model import load as load
+from .rows import Generated as Generated
+from .rows import Row as Row

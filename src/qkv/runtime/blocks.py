@@ -70,6 +70,17 @@ class PackedMatrix:
             out[start : start + height] = self.format.unpack(blocks).reshape(-1, self.columns)
         return torch.from_numpy(out)
 
+    def part(self, rows: slice | np.ndarray) -> PackedMatrix:
+        """Some of the rows: a view of those of a slice, otherwise a copy."""
+        data = self.data[rows]
+        return PackedMatrix(data, self.format, len(data), self.columns, self.name)
+
+    def transposed(self) -> PackedMatrix:
+        """The transpose of a matrix of float numbers: a copy."""
+        numbers = self.data.reshape(self.rows, self.columns, self.format.nbytes).swapaxes(0, 1)
+        data = np.ascontiguousarray(numbers).reshape(self.columns, -1)
+        return PackedMatrix(data, self.format, self.columns, self.rows, self.name)
+
     def is_finite(self) -> bool:
         """Whether all numbers are finite; of blocks, only their scales are read."""
         if not self.format.is_quantized:

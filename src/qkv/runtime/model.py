@@ -6,8 +6,8 @@ import functools
 import math
 import os
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,20 +15,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..cache.inputs import check_lengths
 from ..cache.kv import KVCache
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
-from ..inputs import check_lengths, check_size
-from ..masks.grid import as_integer
-from ..nn.generate import _check_seed, beam_search, choose_token, log_probabilities
+from ..inputs import check_size
+from ..nn.generate import _check_seed, beam_search, log_probabilities
 from ..nn.module import check_number
 from ..ops.packed import ACTIVATION_CODES
 from ..shapes import Float, Int
 from . import reference
 from .architectures import read_program
 from .blocks import PACKED, PackedMatrix, pack
+from .constraints import Constraint
 from .files import Source, open_source
 from .native import NativeProgram, check_tokens
 from .program import Attention, FeedForward, Layer, Linear, NotCovered, Program
+from .rows import Row, chunks
 from .tokenizer import TextTokenizer, read_stop_tokens, read_tokenizer
 
 _CHUNK = 512  # tokens of a prompt that run at a time
@@ -43,7 +45,7 @@ def load(
     threads: int | None = None,
     backend: str = "auto",
 ) -> Model:
-    """Open a decoder-only transformer: llama, qwen2 or gemma3. Weights are mapped, not read; nothing is downloaded.
+    """Open a decoder-only transformer; docs/runtime.md has the families. Weights are mapped, nothing is downloaded.
 
     Other models run in transformers, with packed weights for products; a warning and `Model.reason` say why.
 
@@ -169,21 +171,10 @@ class ModelCache:
         for layer in self.layers:
             layer.reorder(index)
 
-
-@dataclass
-class Generated:
-    """What `generate` adds to a prompt.
-
-    tokens: The new tokens, the stop token included. text: Their text without the stop; empty if the prompt was tokens.
-    logprobs: log p of each token at temperature 1. top: The most probable tokens at each step, if `logprobs` was given.
-    finish: "stop", "length" or "callback".
-    """
-
-    tokens: list[int] = field(default_factory=list)
-    text: str = ""
-    logprobs: list[float] = field(default_factory=list)
-    top: list[dict[int, float]] = field(default_factory=list)
-    finish: str = ""
+    def extend(self, other: ModelCache) -> None:
+        """Append the rows of another cache of the same origin; see `KVCache.extend`."""
+        for layer, added in zip(self.layers, other.layers, strict=True):
+            layer.extend(added)
 
 
 class Model:
@@ -267,6 +258,7 @@ class Model:
         logprobs: int = 0,
         beams: int = 1,
         length_penalty: float = 1.0,
+        constraint: Constraint | Sequence[Constraint | None] | None = None,
         on_token: Callable[[int, int, str], Any] | None = None,
         cache: Any = None,
     ) -> Any:
@@ -284,6 +276,8 @@ class Model:
             beams: If above 1, the continuation with the largest sum of log-probabilities / length**length_penalty that
                 beam search finds, without sampling, stop texts, `logprobs` and `on_token`.
             length_penalty: See beams.
+            constraint: What each answer has to be, or one for each prompt; not with beams. An answer that can only end
+                is ended, and an answer that `max_new_tokens` or `stop` ends may be incomplete.
             on_token: Called as on_token(row, token, text) for every new token, with the text that is certain by then;
                 generation ends if it returns False.
             cache: Tokens before the prompt, for example a fork of a shared prefix; it grows. A new one if None.
@@ -294,53 +288,45 @@ class Model:
         several = isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], int)
         given = prompt if several else [prompt]
         prompts = [self._prompt(each) for each in given]
-        temperature = 0.0 if temperature == 0 else check_number("temperature", temperature, "a number, 0 or more")
-        top_k = None if top_k is None else check_size("top_k", top_k)
-        top_p = None if top_p is None else check_number("top_p", top_p, "a number above 0 and at most 1", high=1.0)
         generator = None if seed is None else torch.Generator().manual_seed(_check_seed(seed))
-        new, logprobs = check_size("max_new_tokens", max_new_tokens), check_size("logprobs", logprobs, least=0)
-        stops = [stop] if isinstance(stop, str | int) else list(stop)
-        texts = [each for each in stops if isinstance(each, str) and each]
-        ends = self.stop_tokens | {as_integer("stop", each) for each in stops if not isinstance(each, str)}
-        with_text = bool(texts) or any(isinstance(each, str) for each in given)
-        if check_size("beams", beams) > 1 and (temperature or texts or logprobs or on_token is not None):
-            raise OptionError(complaint("beams", beams, "1 with temperature, stop texts, logprobs or on_token"))
-        rows = [_Row(self.tokenizer if with_text else None, ends, texts, new) for _ in prompts]
+        others = temperature or logprobs or constraint is not None or on_token is not None
+        asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "generator": generator, "stop": stop}
+        asked |= {"logprobs": logprobs, "with_text": any(isinstance(each, str) for each in given)}
+        limits = _constraints(constraint, len(prompts))
+        rows = [Row(self, max_new_tokens, **asked, constraint=each) for each in limits]
+        if check_size("beams", beams) > 1 and (others or rows[0].texts):
+            wanted = "1 with temperature, stop texts, logprobs, a constraint or on_token"
+            raise OptionError(complaint("beams", beams, wanted))
         cache = self.cache(len(prompts)) if cache is None else cache
-        logits = self._prefill(prompts, cache, new)
+        logits = self._prefill(prompts, cache, rows[0].new)
         if beams > 1:
             options: dict[str, Any] = {
                 "beams": beams,
                 "penalty": check_number("length_penalty", length_penalty, "a number", -math.inf),
             }
-            options |= {"new": new, "stop": [token for token in ends if 0 <= token < self.vocabulary]}
+            options |= {"new": rows[0].new, "stop": [each for each in rows[0].ends if 0 <= each < self.vocabulary]}
             self._search(rows, cache, log_probabilities(logits), **options)
             return [row.found for row in rows] if several else rows[0].found
-        going = [True] * len(rows)
         while True:
-            log_probs = self._checked(log_probabilities(logits))
-            chosen = choose_token(log_probs, temperature, top_k, top_p, generator).tolist()
-            best = log_probs.topk(min(logprobs, log_probs.shape[1])) if logprobs else None
-            for at in [at for at, row in enumerate(rows) if going[at]]:
-                found, token = rows[at].found, chosen[at]
-                text = rows[at].add(token)
-                found.logprobs.append(float(log_probs[at, token]))
-                if best is not None:
-                    found.top.append(dict(zip(best.indices[at].tolist(), best.values[at].tolist(), strict=True)))
-                if on_token is not None and on_token(at, token, text) is False:
-                    for row in rows:
-                        row.found.finish = row.found.finish or "callback"
+            log_probs = self.log_probabilities(logits)
+            for at, row in enumerate(rows):
+                if row.found.finish:
+                    continue
+                text = row.take(log_probs[at])
+                if on_token is not None and on_token(at, row.found.tokens[-1], text) is False:
+                    for each in rows:
+                        each.found.finish = each.found.finish or "callback"
             going = [not row.found.finish for row in rows]
             if not any(going):
                 return [row.found for row in rows] if several else rows[0].found
             real = None if all(going) else [int(each) for each in going]
-            logits = self.step(torch.tensor(chosen).unsqueeze(1), cache, lengths=real)
+            logits = self.step([row.found.tokens[-1:] for row in rows], cache, lengths=real)
 
-    def _search(self, rows: list[_Row], cache: Any, first: Tensor, **options: Any) -> None:
+    def _search(self, rows: list[Row], cache: Any, first: Tensor, **options: Any) -> None:
         """Beam search on a fork of the cache; the cache itself gets the best continuation of each row."""
         fork = cache.fork()
-        advance = lambda tokens: self._checked(log_probabilities(self.step(tokens.unsqueeze(1), fork)))  # noqa: E731
-        tokens, counts, _ = beam_search(self._checked(first), advance, [fork], **options)
+        advance = lambda tokens: self.log_probabilities(self.step(tokens.unsqueeze(1), fork))  # noqa: E731
+        tokens, counts, _ = beam_search(self.log_probabilities(first), advance, [fork], **options)
         after = log_probabilities(self.step(tokens, cache, lengths=counts - 1, every=True))
         every = torch.cat([first.unsqueeze(1), after[:, :-1]], dim=1).gather(2, tokens.unsqueeze(2)).squeeze(2)
         for row, count, own, log_probs in zip(rows, counts.tolist(), tokens.tolist(), every.tolist(), strict=True):
@@ -363,15 +349,16 @@ class Model:
             raise ShapeError(complaint("max_new_tokens", f"{new} after {longest}", f"at most {most}, the context"))
         tokens = torch.nn.utils.rnn.pad_sequence(prompts, batch_first=True)
         logits = torch.empty(len(prompts), self.vocabulary)
-        for start in range(0, tokens.shape[1], _CHUNK):
-            part = tokens[:, start : start + _CHUNK]
+        for start, stop in chunks(0, tokens.shape[1], _CHUNK):
+            part = tokens[:, start:stop]
             counts = (lengths - start).clamp(0, part.shape[1])
             found = self.step(part, cache, lengths=None if (counts == part.shape[1]).all() else counts)
             logits = torch.where((counts > 0).unsqueeze(1), found, logits)
         return logits
 
-    def _checked(self, log_probs: Tensor) -> Tensor:
-        """Refuse NaN: if one log-probability of a row is, all are."""
+    def log_probabilities(self, logits: Float[Tensor, "batch vocabulary"]) -> Float[Tensor, "batch vocabulary"]:
+        """Of the next token, after `step`; OptionError if they are NaN: if one of a row is, all are."""
+        log_probs = log_probabilities(logits)
         if not math.isnan(float(log_probs[:, 0].sum())):
             return log_probs
         matrices: list[PackedMatrix] = []
@@ -382,29 +369,12 @@ class Model:
         raise OptionError(complaint("path", f"NaN logits; not finite is {bad[0]}", "finite weights", hint))
 
 
-class _Row:
-    """A row that is being generated: what may be the beginning of a stop text is not shown yet."""
-
-    def __init__(self, tokenizer: TextTokenizer | None, ends: frozenset[int], texts: list[str], new: int) -> None:
-        self.found, self.shown, self.ends, self.texts, self.new = Generated(), 0, ends, texts, new
-        self.read = (lambda token: "") if tokenizer is None else tokenizer.stream()
-
-    def add(self, token: int) -> str:
-        """Take a token; returns the text that is certain now."""
-        found = self.found
-        found.tokens.append(token)
-        if token in self.ends:
-            found.finish = "stop"
-        else:
-            found.text += self.read(token)
-            found.finish = "length" if len(found.tokens) == self.new else ""
-        cuts = [at for text in self.texts if (at := found.text.find(text, self.shown)) >= 0]
-        if cuts:
-            found.text, found.finish = found.text[: min(cuts)], "stop"
-        begun = [n for text in self.texts for n in range(1, len(text)) if found.text.endswith(text[:n])]
-        sure = len(found.text) - (0 if found.finish else max(begun, default=0))
-        piece, self.shown = found.text[self.shown : sure], max(sure, self.shown)
-        return piece
+def _constraints(given: Any, rows: int) -> list[Constraint | None]:
+    """The constraint of each row."""
+    found = [given] * rows if given is None or isinstance(given, Constraint) else list(given)
+    if len(found) != rows or not all(each is None or isinstance(each, Constraint) for each in found):
+        raise OptionError(complaint("constraint", repr(given)[:100], f"a Constraint, or one or None for {rows} rows"))
+    return found
 
 
 def _as_tokens(name: str, given: Any) -> Tensor:

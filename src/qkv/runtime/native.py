@@ -61,6 +61,7 @@ class NativeProgram:
         self._native = new_program(
             embedding=self._matrix(program.embedding),
             embedding_scale=program.embedding_scale,
+            positions=self._address(program.positions),
             rotaries=[(each.frequencies.tolist(), each.scale, each.interleaved) for each in rotaries],
             layers=[self._layer(layer, rotaries) for layer in program.layers],
             norm=self._norm(program.norm),
@@ -106,6 +107,7 @@ class NativeProgram:
         threads = torch.get_num_threads() if threads is None else threads
         check = functools.partial(self._check_caches, caches, batch)
         with _Interrupts() as interrupts, appending(caches, n, counts, check) as pages:
+            self.program.check_length(int((caches[0].row_lengths + (n if counts is None else counts)).max()))
             for chunk in _chunks(given, counts, caches[0].row_lengths, left, every):
                 rows = len(chunk.wanted)
                 part = out if rows == len(out) else torch.empty((rows, vocabulary))
@@ -150,8 +152,11 @@ class NativeProgram:
     def _linear(self, linear: Linear) -> tuple[Any, int]:
         return self._matrix(linear.weight), self._address(linear.bias)
 
-    def _norm(self, norm: Norm | None) -> tuple[int, int, float, bool] | None:
-        return norm and (self._address(norm.weight), self._address(norm.bias), norm.eps, norm.kind == "layer")
+    def _norm(self, norm: Norm | None) -> tuple[int, int, int, float, bool] | None:
+        if norm is None:
+            return None
+        width, centred = len(norm.weight), norm.kind == "layer"
+        return self._address(norm.weight), self._address(norm.bias), width, norm.eps, centred
 
     def _layer(self, layer: Layer, rotaries: dict[Rotary, int]) -> Any:
         attention, forward = layer.attention, layer.feed_forward
@@ -173,6 +178,7 @@ class NativeProgram:
             sinks=self._address(attention.sinks),
             rotary=-1 if attention.rotary is None else rotaries[attention.rotary],
             activation=_activation(forward),
+            parallel=layer.parallel,
         )
 
 

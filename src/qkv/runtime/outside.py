@@ -66,6 +66,10 @@ class RowCaches:
         """Replace the rows by rows[index]."""
         self.rows = [_fork(self.rows[at]) for at in torch.as_tensor(index).tolist()]
 
+    def extend(self, other: RowCaches) -> None:
+        """Append the rows of another cache of the same model, which keeps them."""
+        self.rows = self.rows + other.fork().rows
+
 
 def _fork(row: Any) -> Any:
     new = copy.copy(row)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..errors import OptionError
+from ..errors import OptionError, ShapeError, complaint
 from ..shapes import Float
 from .blocks import PackedMatrix
 
@@ -47,7 +47,10 @@ class Rotary:
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """Query head h reads key/value head h // (heads // kv_heads)."""
+    """Query head h reads key/value head h // (heads // kv_heads).
+
+    query_norm, key_norm: Of each head, or of all heads together if the norm is as wide.
+    """
 
     query: Linear
     key: Linear
@@ -77,7 +80,10 @@ class FeedForward:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """x + post(attention(pre(x))), then the same with the feed-forward; a norm that is None is left out."""
+    """x + post(attention(pre(x))), then the same with the feed-forward; a norm that is None is left out.
+
+    parallel: Both have the same input: x + post(attention(pre(x))) + post(feed_forward(pre(x))).
+    """
 
     attention: Attention
     feed_forward: FeedForward
@@ -85,11 +91,12 @@ class Layer:
     feed_forward_norm: Norm | None
     attention_post_norm: Norm | None = None
     feed_forward_post_norm: Norm | None = None
+    parallel: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A decoder-only transformer: logits(norm(layers(embedding_scale · embedding[token])))."""
+    """A decoder-only transformer: logits(norm(layers(embedding_scale · embedding[token] + positions[position])))."""
 
     architecture: str
     embedding: PackedMatrix
@@ -99,6 +106,7 @@ class Program:
     context: int  # tokens that positions were made for
     embedding_scale: float = 1.0
     logits_softcap: float | None = None
+    positions: Float[Tensor, "context width"] | None = None  # learned
 
     @property
     def vocabulary(self) -> int:
@@ -107,3 +115,10 @@ class Program:
     @property
     def width(self) -> int:
         return self.embedding.columns
+
+    def check_length(self, longest: int) -> None:
+        """Refuse more tokens than there are learned positions."""
+        if self.positions is not None and longest > len(self.positions):
+            raise ShapeError(
+                complaint("tokens", f"{longest} in total", f"at most {len(self.positions)}, the positions")
+            )

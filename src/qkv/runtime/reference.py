@@ -58,6 +58,7 @@ def run(
     batch, n = tokens.shape
     if lengths is not None:
         tokens = tokens * real_tokens(n, lengths, padding)
+    program.check_length(int((caches[0].lengths + (n if lengths is None else lengths)).max()))
     positions = positions_after(caches[0], n, lengths, padding).at(torch.device("cpu"))
     angles: dict[Rotary, tuple[Tensor, Tensor]] = {}
 
@@ -67,8 +68,9 @@ def run(
 
     def attend(attention: Attention, x: Tensor, cache: KVCache) -> Tensor:
         linears = attention.query, attention.key, attention.value
-        query, key, value = (multiply(each, x).unflatten(-1, (-1, attention.width)).transpose(1, 2) for each in linears)
-        query, key = _normalized(attention.query_norm, query), _normalized(attention.key_norm, key)
+        norms = attention.query_norm, attention.key_norm, None
+        parts = zip(linears, norms, strict=True)
+        query, key, value = (_heads(attention, multiply(each, x), norm) for each, norm in parts)
         if attention.rotary is not None:
             if attention.rotary not in angles:
                 angles[attention.rotary] = _angles(attention.rotary, positions)
@@ -85,11 +87,13 @@ def run(
 
     with torch.no_grad(), torch_threads(threads), _all_or_none(caches):
         x = program.embedding.dense(tokens.flatten()).view(batch, n, -1) * program.embedding_scale
+        if (learned := program.positions) is not None:
+            x = x + learned[positions.clamp(0, len(learned) - 1)]  # those of padding may be outside
         for layer, cache in zip(program.layers, caches, strict=True):
             attended = attend(layer.attention, _normalized(layer.attention_norm, x), cache)
-            x = x + _normalized(layer.attention_post_norm, attended)
-            fed = feed(layer.feed_forward, _normalized(layer.feed_forward_norm, x))
-            x = x + _normalized(layer.feed_forward_post_norm, fed)
+            between = x + _normalized(layer.attention_post_norm, attended)
+            fed = feed(layer.feed_forward, _normalized(layer.feed_forward_norm, x if layer.parallel else between))
+            x = between + _normalized(layer.feed_forward_post_norm, fed)
         if not every:
             last = torch.full((batch,), n) if lengths is None or padding == "left" else lengths
             x = x[torch.arange(batch), (last - 1).clamp(min=0)]
@@ -145,6 +149,14 @@ def _normalized(norm: Norm | None, x: Tensor) -> Tensor:
     if norm.kind == "layer":
         return F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias, norm.eps)
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + norm.eps) * norm.weight
+
+
+def _heads(attention: Attention, x: Tensor, norm: Norm | None) -> Tensor:
+    """(batch, heads, n, width), normalized."""
+    whole = norm is not None and len(norm.weight) == x.shape[-1]
+    x = _normalized(norm, x) if whole else x
+    x = x.unflatten(-1, (-1, attention.width)).transpose(1, 2)
+    return x if whole else _normalized(norm, x)
 
 
 def _angles(rotary: Rotary, positions: Tensor) -> tuple[Tensor, Tensor]:

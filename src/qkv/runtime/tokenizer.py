@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -32,12 +33,36 @@ class TextTokenizer:
         """The text of tokens, without those that control the model."""
         return self.tokenizer.decode(list(tokens), skip_special_tokens=True)
 
+    def token_bytes(self, vocabulary: int) -> tuple[list[bytes], set[int]]:
+        """The bytes of each token of a model, empty where the tokenizer has none, and the tokens that control it."""
+        decoder = str(self.tokenizer.decoder and self.tokenizer.decoder.__getstate__())
+        byte_of = _bytes_of_letters() if "ByteLevel" in decoder else None
+        found = [b""] * vocabulary
+        for text, token in self.tokenizer.get_vocab(with_added_tokens=False).items():
+            if byte_of is not None and set(text) <= byte_of.keys():
+                found[token] = bytes(byte_of[letter] for letter in text)
+            elif "ByteFallback" in decoder and re.fullmatch("<0x[0-9A-F]{2}>", text):
+                found[token] = bytes.fromhex(text[3:5])
+            else:
+                found[token] = text.replace(_SPACE, " ").encode()
+        added = self.tokenizer.get_added_tokens_decoder()
+        for token, each in added.items():
+            found[token] = each.content.encode()
+        return found, {token for token, each in added.items() if each.special}
+
     def stream(self) -> Callable[[int], str]:
         """A function of the next token that returns the text it completes: a token may be half of a character."""
         from tokenizers.decoders import DecodeStream
 
         state = DecodeStream(skip_special_tokens=True)
         return lambda token: state.step(self.tokenizer, token) or ""
+
+
+def _bytes_of_letters() -> dict[str, int]:
+    """The byte that each letter of a byte-level vocabulary stands for: printable ones are themselves."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + at): byte for at, byte in enumerate(others)}
 
 
 def read_tokenizer(source: Source, vocabulary: int) -> TextTokenizer:
@@ -79,7 +104,7 @@ def read_chat_template(source: Source) -> tuple[str, dict[str, Any]]:
             given[f"{name}_token"] = texts[at] if type(at) is int and 0 <= at < len(texts) else ""
         given["chat_template"] = source.metadata.get("tokenizer.chat_template")
     if not isinstance(given["chat_template"], str):
-        raise OptionError(complaint("--chat", f"{source.path.name} without a chat template", "one with a template"))
+        raise OptionError(complaint("chat", f"{source.path.name} without a chat template", "one with a template"))
     words = {name: given.get(name) for name in ("bos_token", "eos_token")}
     words = {name: each.get("content") if isinstance(each, dict) else each for name, each in words.items()}
     return given["chat_template"], words
@@ -126,7 +151,7 @@ def _from_metadata(name: str, metadata: dict[str, Any]) -> TextTokenizer:
         tokenizer = _byte_level(name, tokens, merges, get("pre", str, "gpt-2"))
     elif kind == "llama":
         scores = get("scores", GgufArray)
-        gemma = metadata.get("general.architecture") == "gemma3"
+        gemma = metadata.get("general.architecture") in ("gemma2", "gemma3")
         # Gemma's scores do not follow the order of its merges; the order of its tokens does.
         order = range(0, -len(tokens), -1) if gemma or scores is None else scores.numbers().tolist()
         unknown = get("unknown_token_id", int, 0)

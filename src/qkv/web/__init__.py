@@ -1,0 +1,1 @@
+"""What the servers of qkv share: how they listen, what they refuse unheard, and how they end."""
