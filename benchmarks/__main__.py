@@ -1,6 +1,7 @@
-"""`python -m benchmarks [name ...] [--quick] [--field DIR] [--model NAME]`: measure figures, all or by name.
+"""`python -m benchmarks [name ...] [--quick] [--field DIR] [--model NAME] [--reader NAME]`: measure figures.
 
-JSON goes to build/bench. --model: of `runtimes`, smollm2, qwen or llama alone.
+All, or by name; JSON goes to build/bench. --model: of `runtimes`, smollm2, qwen or llama alone. --reader: of `reading`,
+a language model.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ FIGURES = (
     "choice",
     "compiled",
     "packed",
+    "constrained",
     "perplexity",
     "models",
     "convert",
@@ -29,6 +31,7 @@ FIGURES = (
     "reading",
     "teach",
     "lab",
+    "serving",
     "parallel",
 )
 PARTS = ("runtimes",)  # what another figure measures too: of models
@@ -39,8 +42,8 @@ def main() -> None:
         print(f"{__doc__}\n\nNames: {', '.join(FIGURES + PARTS)}")
         return
     given = sys.argv[1:]
-    # The folder of real sheets and chats; questions of the bank; a model of runtimes.
-    for option in ("--field", "--exercise", "--model"):
+    # The folder of real sheets and chats; questions of the bank; a model of runtimes; a reader of chats.
+    for option in ("--field", "--exercise", "--model", "--reader"):
         while option in given:
             place = given.index(option)
             del given[place : place + 2]

@@ -28,7 +28,7 @@ class TorchAttention(qkv.nn.Attention):
     """The projections of a layer of qkv around torch's attention."""
 
     def forward(self, x: Tensor, context: Any = None, *, position_range: Any = None, **options: Any) -> Tensor:
-        query, key, value = self._project_self(self._split(self.query(x), self.heads), x, position_range)
+        query, key, value = self._project_self(x, position_range)
         return self._merge_heads(sdpa(query, key, value, is_causal=True))
 
 

@@ -1,7 +1,8 @@
 """The explicit reader on real chats: rows that come out as mathematics says, and how long a chat takes.
 
-`python -m benchmarks reading [--field DIR] [--exercise 6=kernels]…`: DIR holds chats/ with verdicts.json, and
-sheets/. Nothing of it is stored in the project. Chats in our own words, labelled without sight of the reader, are in
+`python -m benchmarks reading [--field DIR] [--exercise 6=kernels]… [--reader qkv/PATH]`: DIR holds chats/ with
+verdicts.json, and sheets/. Nothing of it is stored in the project. With --reader, that language model reads them with
+the sheet alone, and nothing else is measured. Chats in our own words, labelled without sight of the reader, are in
 tests/grading/third; each folder has its sheet.
 """
 
@@ -14,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any
 
 from qkv.exercises import Exercise
@@ -35,13 +36,22 @@ TARGET = {"right": 45, "false accusations": 0, "wrong passed": 0}
 def run(field: str = "", exercises: Sequence[str] = ()) -> dict[str, Any]:
     """Print and return the figures on the development chats; "absent" where they are not there."""
     options = _options(sys.argv[1:])
-    own = own_chats()
-    _print("24 chats in our own words", own)
+    own = {} if "--reader" in options else own_chats()
+    if own:
+        _print("24 chats in our own words", own)
     folder = Path(field or options.get("--field", [""])[0] or "field-data")
     if not (folder / "chats" / "verdicts.json").is_file():
         print("reading: absent (give the folder of chats and sheets with --field)")
         return {"own": own, "field": "absent"}
     asked = from_sheet(folder / SHEET)
+    if "--reader" in options:
+        from qkv.reading.model import ModelReader
+
+        # On standard error, as each turn takes long.
+        told = lambda done, of, used: print(f"turn {done} of {of}", dict(used), file=sys.stderr)  # noqa: E731
+        read = measured(folder, asked, ModelReader(options["--reader"][0], told=told))
+        _print(f"{options['--reader'][0].rpartition('/')[2]}, the sheet alone", read)
+        return {"model": read}
     sheet = measured(folder, asked)
     of_bank = from_bank(exercises or options.get("--exercise", EXERCISES))
     recorded = measured(folder, asked, ReplayReader(RECORDINGS))
@@ -96,14 +106,17 @@ def measured(folder: Path, exercises: Mapping[str, Exercise], recordings: Reader
     """The counts over all rows whose answer stands in the text; chats without a recording are left out."""
     verdicts = json.loads((folder / "chats" / "verdicts.json").read_text(encoding="utf-8"))
     reports: dict[str, GradeReport] = {}
-    slowest = 0.0
+    seconds: list[float] = []
+    clock = process_time if recordings is None else perf_counter
     for path in sorted((folder / "chats").glob("chat-*")):
         if recordings is not None and path.name not in {each["chat"] for each in verdicts}:
             continue
-        start = process_time()
+        start = clock()
         reports[path.name] = grade(read_chat(path), exercises, recordings)
-        slowest = max(slowest, process_time() - start)
-    return counted(reports, verdicts, slowest)
+        seconds.append(clock() - start)
+        if recordings is not None and not isinstance(recordings, ReplayReader):
+            print(f"{path.name}: {seconds[-1] / 60:.1f} minutes", file=sys.stderr)
+    return counted(reports, verdicts, max(seconds))
 
 
 def counted(
@@ -147,6 +160,6 @@ def outcome(got: str, truth: str | None) -> str:
 def _options(words: Sequence[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, value in pairwise(words):
-        if name in ("--field", "--exercise"):
+        if name in ("--field", "--exercise", "--reader"):
             found.setdefault(name, []).append(value)
     return found

@@ -31,6 +31,7 @@ NAMES = (
     "bits",
     "process_faults",
     "long_decoding",
+    "serving",
 )
 
 

@@ -40,7 +40,9 @@ ORDER = [
     "exercises",
     "reading",
     "grading",
+    "web",
     "lab",
+    "serving",
     "mcp",
     "cli",
 ]
@@ -57,6 +59,7 @@ WITHOUT_TORCH = {
     "exercises",
     "reading",
     "grading",
+    "web",
     "lab",
     "mcp",
 }

@@ -31,7 +31,7 @@ BARRED_CALLS = {
 }  # fmt: skip
 # Exceptions: (file, name) and the reason.
 ALLOWED = {
-    ("lab/running.py", "socket"): "the lab listens, on loopback by default; it opens no connection",
+    ("web/running.py", "socket"): "servers listen, on loopback by default; they open no connection",
     ("cli/mcp.py", "socket"): "qkv mcp --http listens on loopback; it opens no connection",
     ("lab/running.py", "webbrowser"): "qkv lab opens its address in the user's browser",
     ("lab/scheduler.py", "asyncio.subprocess"): "the type of the process below",

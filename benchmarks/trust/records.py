@@ -144,8 +144,8 @@ def mutants(_: object) -> str | None:
             ]
         )
     words = """`make mutation` changes the code in one place, and the tests have to fail. If not all mutants were run,
-    the 95% interval is given. *Equivalent*: the change has no effect; the reasons are in
-    [mutation.json](mutation.json)."""
+    the 95% interval is given. *Equivalent*: the change has no effect. Reasons and the commit of each run are in
+    [mutation.json](mutation.json); survivors in files that are gone since are only counted there."""
     return _section(
         "Mutants", words, _table(["target", "run", "detected", "rate", "equivalent", "rate without these"], rows)
     )

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ..ledger import ROOT
 from .covering import covering
 from .mutants import Mutant, mutants_of, sample
-from .record import publish, table
+from .record import prune, publish, table
 from .server import Collected, Outcome, collect, run_tests, warm_up
 from .targets import TARGETS
 
@@ -159,6 +159,7 @@ def main() -> None:
     warm_up()
     for name in options.targets or TARGETS:
         MutationRun(name, options).run()
+    prune()
     table()
 
 

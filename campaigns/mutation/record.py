@@ -65,6 +65,16 @@ def publish(name: str, made: int, results: Sequence[dict[str, Any]], seed: int) 
     write(RECORD, record)
 
 
+def prune() -> None:
+    """Leave out the survivors in files that are gone, and count them; rates stay those of the commit in the entry."""
+    record = _record()
+    for entry in record.values():
+        kept = [survivor for survivor in entry["survivors"] if (ROOT / survivor["file"]).exists()]
+        entry["gone"] = entry.get("gone", 0) + len(entry["survivors"]) - len(kept)
+        entry["survivors"] = kept
+    write(RECORD, record)
+
+
 def table() -> None:
     shown = Table("target", "made", "run", "killed", "rate", "95%", "equivalent", "rate without", "unexplained")
     for name, entry in _record().items():

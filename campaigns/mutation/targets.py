@@ -25,6 +25,7 @@ class Target:
 
 INPUTS = (
     "tests/test_inputs.py",
+    "tests/cache/test_inputs.py",
     "tests/test_functional.py",
     "tests/backends/test_dispatch.py",
     "tests/faults/test_bad_shapes.py",
@@ -43,7 +44,9 @@ CACHES = ("tests/faults/test_caches.py", "tests/faults/test_cache_files.py", "te
 DECODING = ("tests/cache/test_decode.py",)
 
 TARGETS = {
-    "inputs": Target(("src/qkv/inputs.py",), (*INPUTS, "src/qkv/inputs.py")),
+    "inputs": Target(
+        ("src/qkv/inputs.py", "src/qkv/cache/inputs.py"), (*INPUTS, "src/qkv/inputs.py", "src/qkv/cache/inputs.py")
+    ),
     # `qkv.cost.count` is in counting, and adds up in ledger.
     "count": Target(
         ("src/qkv/cost/counting.py", "src/qkv/cost/ledger.py"),

@@ -6,7 +6,7 @@ import signal
 import pytest
 import torch
 
-from campaigns import bits, caches, calls, long_decoding, process_faults
+from campaigns import bits, caches, calls, long_decoding, process_faults, serving
 from campaigns.process_fault_kinds import EXIT_CODES, exit_kind
 from qkv.backends import BACKENDS
 
@@ -114,3 +114,11 @@ def test_wrong_exits_are_detected() -> None:
     ):
         with pytest.raises(AssertionError, match=words):
             process_faults.judge(kind, seed, code, stderr)
+
+
+@pytest.mark.slow
+def test_a_few_seconds_of_load_are_answered_and_counted() -> None:
+    batch = serving.run(3, 6)
+    assert set(batch.figures["requests"]) >= {*serving.KINDS}
+    with pytest.raises(AssertionError, match="the server grows"):
+        serving.judge_memory([200 << 20, 210 << 20, *range(220 << 20, 300 << 20, 10 << 20)])

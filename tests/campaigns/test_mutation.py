@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.mutation import record
 from campaigns.mutation.mutants import Mutant, mutants_of, sample
 from campaigns.mutation.record import RECORD, interval
 from campaigns.mutation.targets import TARGETS
@@ -125,3 +126,21 @@ def test_paths_of_a_target_exist(name: str):
 
 def test_the_record_has_every_target():
     assert set(json.loads(RECORD.read_text(encoding="utf-8"))) == set(TARGETS)
+
+
+def test_every_survivor_of_the_record_is_in_a_file_that_exists():
+    for name, entry in json.loads(RECORD.read_text(encoding="utf-8")).items():
+        assert {one["file"] for one in entry["survivors"] if not (ROOT / one["file"]).exists()} == set()
+        assert entry["gone"] + len(entry["survivors"]) == entry["run"] - entry["killed"], name
+
+
+def test_survivors_in_files_that_are_gone_are_counted_only(tmp_path, monkeypatch):
+    (tmp_path / "here.py").touch()
+    kept = {"file": "here.py", "why": "equivalent"}
+    entry = {"gone": 2, "survivors": [kept, {"file": "gone.py", "why": "equivalent"}]}
+    record_file = tmp_path / "record.json"
+    record_file.write_text(json.dumps({"inputs": entry}), encoding="utf-8")
+    monkeypatch.setattr(record, "ROOT", tmp_path)
+    monkeypatch.setattr(record, "RECORD", record_file)
+    record.prune()
+    assert json.loads(record_file.read_text(encoding="utf-8")) == {"inputs": {"gone": 3, "survivors": [kept]}}
