@@ -20,10 +20,10 @@ from rich.table import Table
 from .. import runtime
 from ..cache.formats import FORMATS
 from ..errors import MissingExtra, OptionError, QkvError, ShapeError, complaint
-from ..hf.chat import in_template
 from ..render.escapes import clean, json_text
 from ..runtime.files import SafetensorsFolder, open_source
 from ..runtime.program import NotCovered
+from ..runtime.templates import in_template
 from ..runtime.tokenizer import read_chat_template
 from .errors import with_options
 

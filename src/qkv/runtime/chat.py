@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ..hf.chat import in_template
+from .constraints import ONE_LINE
 from .files import open_source
+from .templates import in_template
 from .tokenizer import read_chat_template
 
 _TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
@@ -77,6 +78,25 @@ def read_tool_calls(text: str, names: Collection[str]) -> tuple[str, list[ToolCa
     fenced = _FENCED.match(text.strip())
     calls = _calls(fenced[1] if fenced else text, names)
     return ("", calls) if calls else (text, [])
+
+
+def call_grammar(functions: Iterable[Mapping[str, Any]]) -> str:
+    """The grammar of a call of one of these functions, for `Constraint`.
+
+    Args:
+        functions: Each with a name, and a JSON schema of its parameters if it has some.
+    """
+    calls = [
+        {
+            "type": "object",
+            "properties": {"name": {"const": each["name"]}, "arguments": each.get("parameters") or {"type": "object"}},
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+        for each in functions
+    ]
+    schema = json.dumps({"x-guidance": ONE_LINE, "anyOf": calls})
+    return f'start: "<tool_call>\\n" call "\\n</tool_call>"\ncall: %json {schema}\n'
 
 
 def _calls(text: str, names: Collection[str] | None) -> list[ToolCall]:

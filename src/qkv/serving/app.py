@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import json
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -22,9 +21,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import OptionError, QkvError, complaint
-from ..hf.chat import TemplateProcess
 from ..runtime import Constraint, Model, Row
-from ..runtime.chat import ToolCall, read_tool_calls
+from ..runtime.chat import ToolCall, call_grammar, read_tool_calls
+from ..runtime.templates import TemplateProcess
 from ..web.guard import LOOPBACK, Guard
 from .answers import Form, TokenTexts, sse, usage
 from .bodies import Body, Chat, Choice, Completion, read
@@ -248,7 +247,7 @@ class Server:
             if named is not None or body.tool_choice == "required":
                 if constraint is not None:
                     raise OptionError(complaint("response_format", "a tool that must be called", "one of the two"))
-                constraint = Constraint(grammar=_calling(offered))
+                constraint = Constraint(grammar=call_grammar(tool.function.model_dump() for tool in offered))
             messages = [message.for_template() for message in body.messages]
             given = [tool.model_dump(exclude_none=True) for tool in tools] or None
             text = self.process.render(self.template[0], messages, self.template[1], given)
@@ -357,25 +356,6 @@ def _constraint(body: Chat) -> Constraint | None:
     if asked.json_schema is None:
         raise OptionError(complaint("response_format.json_schema", "nothing", "a name and a schema"))
     return Constraint(schema=asked.json_schema.of)
-
-
-def _calling(tools: Iterable[Any]) -> str:
-    """The grammar of a call of one of these functions."""
-    calls = [
-        {
-            "type": "object",
-            "properties": {
-                "name": {"const": tool.function.name},
-                "arguments": tool.function.parameters or {"type": "object"},
-            },
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-        }
-        for tool in tools
-    ]
-    spaces = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-    schema = json.dumps({"x-guidance": spaces, "anyOf": calls})
-    return f'start: "<tool_call>\\n" call "\\n</tool_call>"\ncall: %json {schema}\n'
 
 
 async def _body(request: Request, kind: Any) -> Any:
