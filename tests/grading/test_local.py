@@ -126,8 +126,8 @@ def test_rows_run_together(path):
     found = anyio.run(together)
     steps, written = named.api.engine.figures.steps, sum(each.usage.output_tokens for each in found.values())
     assert steps < 0.8 * written, "answers ran one after the other"
-    for prompt, found in found.items():
-        assert found.completion == model.generate(f"user: {prompt};", 600).text
+    for prompt, one in found.items():
+        assert one.completion == model.generate(f"user: {prompt};", 600).text
     with pytest.raises(Exception, match="rows: got 0"):
         get_model(f"qkv/{path}", rows=0, memoize=False)
 
