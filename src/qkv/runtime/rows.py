@@ -13,11 +13,10 @@ from ..inputs import check_size
 from ..masks.grid import as_integer
 from ..nn.generate import choose_token
 from ..nn.module import check_number
+from ..ops.packed import FEW_ROWS
 from ..shapes import Float
 from .constraints import Constraint, ConstraintState
 from .tokenizer import TextTokenizer
-
-_FEW = 3  # tokens of one step that native code multiplies in another order than more of them
 
 
 @dataclass
@@ -121,6 +120,6 @@ def chunks(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
     ([(0, 512), (512, 1027)], [(3, 5)])
     """
     while start < stop:
-        end = stop if stop - start <= size + _FEW else start + size
+        end = stop if stop - start <= size + FEW_ROWS else start + size
         yield start, end
         start = end
