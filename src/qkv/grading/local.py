@@ -127,7 +127,7 @@ class LocalModel(ModelAPI):
             return None
         schema = config.response_schema and config.response_schema.json_schema.model_dump(exclude_none=True)
         constraint = None if schema is None else Constraint(schema=schema)
-        if tools and tool_choice != "auto":
+        if tools and tool_choice not in ("auto", "none"):
             named = None if tool_choice == "any" else tool_choice.name
             wanted = [each for each in functions if named in (None, each["name"])]
             constraint = Constraint(grammar=call_grammar(wanted))

@@ -130,7 +130,7 @@ def product(
 
 
 def round_blocks(x: Float[Tensor, "*rows columns"], few: bool) -> Float[Tensor, "*rows columns"]:
-    """x rounded in blocks of 32, each with a scale: to 15 bits if rows are few or the block has an outlier, otherwise 8.
+    """x rounded in blocks of 32 with a scale each: to 15 bits if rows are few or the block has an outlier, otherwise 8.
 
     A block that is not finite is NaN.
 
