@@ -82,7 +82,8 @@ class Row:
         """Choose the next token; returns the text that is certain now."""
         allowed = log_probs
         if self._state is not None:
-            self._state.mask(allowed := log_probs.clone())
+            # numpy copies in this thread; torch would wake its other threads, which costs more than the mask.
+            self._state.mask(allowed := torch.from_numpy(log_probs.numpy().copy()))
         choice = self.temperature, self.top_k, self.top_p, self.generator
         token = int(choose_token(allowed.unsqueeze(0), *choice))
         self.found.logprobs.append(float(log_probs[token]))
