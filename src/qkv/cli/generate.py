@@ -32,19 +32,24 @@ STORAGE = {each.short: each for each in FORMATS.values()}
 
 
 class Options(NamedTuple):
-    """The arguments of the command."""
+    """The arguments of the command; `qkv chat` shares those before the prompts."""
 
     model: str
-    prompts: list[str]
     new: int
     kv_cache: str
-    compare: bool
     temperature: float
     top_k: int | None
     top_p: float | None
-    seed: int
-    chat: bool
+    seed: int | None
     activations: str
+    prompts: list[str] = []  # noqa: RUF012 - of a named tuple, which is frozen
+    compare: bool = False
+    chat: bool = False
+
+    def choice(self, turn: int = 0) -> dict[str, Any]:
+        """How tokens are chosen, as `Model.generate` takes it; each turn of a chat has another seed."""
+        seed = None if self.seed is None else self.seed + turn
+        return {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p, "seed": seed}
 
 
 class Run(NamedTuple):
@@ -148,8 +153,7 @@ def _generate(
             say(token)
         times.append(perf_counter())
 
-    choice = {"temperature": options.temperature, "top_k": options.top_k, "top_p": options.top_p, "seed": options.seed}
-    found = model.generate(tokens, options.new, **choice, cache=cache, on_token=arrived)
+    found = model.generate(tokens, options.new, **options.choice(), cache=cache, on_token=arrived)
     start, first, last = times[0], times[len(tokens)], times[-1]
     later = len(times) - 1 - len(tokens)
     decode = later / (last - first) if later else 0.0

@@ -242,12 +242,14 @@ class Server:
                 raise OptionError(complaint("tools", "a chat template without tools", "one that has a place for them"))
             offered = [tool for tool in tools if named in (None, tool.function.name)]
             if tools and not offered:
-                raise OptionError(complaint("tool_choice", named, "the name of one of the tools"))
-            constraint = _constraint(body)
+                raise OptionError(complaint("tool_choice", repr(named)[:60], "the name of one of the tools"))
+            with _words("response_format"):
+                constraint = _constraint(body)
             if named is not None or body.tool_choice == "required":
                 if constraint is not None:
                     raise OptionError(complaint("response_format", "a tool that must be called", "one of the two"))
-                constraint = Constraint(grammar=call_grammar(tool.function.model_dump() for tool in offered))
+                with _words("tools"):
+                    constraint = Constraint(grammar=call_grammar(tool.function.model_dump() for tool in offered))
             messages = [message.for_template() for message in body.messages]
             given = [tool.model_dump(exclude_none=True) for tool in tools] or None
             text = self.process.render(self.template[0], messages, self.template[1], given)
@@ -339,12 +341,12 @@ class _Authorized:
 
 
 @contextlib.contextmanager
-def _words() -> Any:
-    """Errors of the library are those of the request."""
+def _words(param: str | None = None) -> Any:
+    """Errors of the library are those of the request, about `param` or what they name."""
     try:
         yield
     except QkvError as error:
-        raise Refused(400, "invalid_value", str(error), str(error).partition(":")[0]) from error
+        raise Refused(400, "invalid_value", str(error), param or str(error).partition(":")[0]) from error
 
 
 def _constraint(body: Chat) -> Constraint | None:
@@ -391,4 +393,4 @@ def _refusal(scope: Scope, status: int, words: str) -> Response:
 async def _told(request: Request, error: Exception) -> Response:
     """An address that is not there, or not asked in that way."""
     assert isinstance(error, HTTPException)
-    return _json(Refused(error.status_code, "not_found", f"{request.method} {request.url.path}: {error.detail}"))
+    return _json(Refused(error.status_code, "not_found", f"{request.method} {request.url.path[:60]}: {error.detail}"))
