@@ -372,11 +372,11 @@ def serve(
     as_json: AsJson = False,
 ) -> None:
     """Serve a local model at an OpenAI-compatible address on this machine, until Ctrl-C"""
-    from .serve import Options, run
+    from .serve import run
 
-    limits = {"rows": max_rows, "queue": max_queue, "context": context}
-    limits |= {"cache_bytes": cache_bytes, "seconds": timeout}
-    run(Options(model, host, port, token_file, activations, threads, limits), as_json)
+    limits = {"rows": max_rows, "queue": max_queue, "context": context, "cache_bytes": cache_bytes, "seconds": timeout}
+    listening = {"host": host, "port": port, "token_file": token_file}
+    run(model, as_json, limits, **listening, activations=activations, threads=threads)
 
 
 def _matrix(name: str, help_text: str) -> Any:

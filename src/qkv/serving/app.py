@@ -7,7 +7,7 @@ import contextlib
 import hmac
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from ..runtime import Constraint, Model, Row
 from ..runtime.chat import ToolCall, call_grammar, read_tool_calls
 from ..runtime.templates import TemplateProcess
 from ..web.guard import LOOPBACK, Guard
-from .answers import Form, TokenTexts, sse, usage
+from .answers import Form, TokenTexts, sse
 from .bodies import Body, Chat, Choice, Completion, read
 from .engine import Engine, Event, Job
 from .limits import Limits, Refused
@@ -70,7 +70,9 @@ class Asked:
 
     @property
     def usage(self) -> dict[str, Any]:
-        return usage(len(self.job.tokens), self.job.cached, len(self.job.row.found.tokens))
+        prompt, new = len(self.job.tokens), len(self.job.row.found.tokens)
+        counts = {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}
+        return counts | {"prompt_tokens_details": {"cached_tokens": self.job.cached}}
 
 
 class Server:
@@ -106,10 +108,12 @@ class Server:
             Route("/metrics", self.metrics),
             Route("/v1/models", self.models),
             Route("/v1/models/{name:path}", self.one_model),
-            Route("/v1/completions", _refusing(self.completion), methods=["POST"]),
-            Route("/v1/chat/completions", _refusing(self.chat), methods=["POST"]),
+            Route("/v1/completions", self.completion, methods=["POST"]),
+            Route("/v1/chat/completions", self.chat, methods=["POST"]),
         ]
-        app = Starlette(routes=routes, lifespan=self.lifespan, exception_handlers={HTTPException: _told})
+        app = Starlette(
+            routes=routes, lifespan=self.lifespan, exception_handlers={HTTPException: _told, Refused: _told}
+        )
         app.router.redirect_slashes = False
         caps: dict[str, Any] = {"body": limits.body, "seconds": limits.body_seconds, "refuse": _refusal}
         self.guard = Guard(app, "server", **caps, hosts=hosts)
@@ -141,8 +145,8 @@ class Server:
         return JSONResponse({"object": "list", "data": [self._model()]})
 
     async def one_model(self, request: Request) -> Response:
-        given = request.path_params["name"]
-        return JSONResponse(self._model()) if given == self.name else _json(self._unknown(given))
+        self._check_name(request.path_params["name"])
+        return JSONResponse(self._model())
 
     async def metrics(self, request: Request) -> Response:
         # The size of a cache waits for the step that is running.
@@ -155,8 +159,7 @@ class Server:
         return await self._answered(request, await _body(request, Chat), self._chat)
 
     async def _answered(self, request: Request, body: Any, prepare: Callable[[Any], Asked]) -> Response:
-        if body.model != self.name:
-            raise self._unknown(body.model)
+        self._check_name(body.model)
         asked = await anyio.to_thread.run_sync(prepare, body)
         asked.job.hear = asked.events.put_nowait
         self.engine.submit(asked.job)
@@ -294,8 +297,9 @@ class Server:
     def _model(self) -> dict[str, Any]:
         return {"id": self.name, "object": "model", "created": self.started, "owned_by": "qkv"}
 
-    def _unknown(self, given: str) -> Refused:
-        return Refused(404, "model_not_found", complaint("model", repr(given)[:60], repr(self.name)), "model")
+    def _check_name(self, given: str) -> None:
+        if given != self.name:
+            raise Refused(404, "model_not_found", complaint("model", repr(given)[:60], repr(self.name)), "model")
 
     def _metrics(self) -> str:
         engine, figures = self.engine, self.engine.figures
@@ -376,21 +380,14 @@ def _json(refused: Refused) -> JSONResponse:
     return JSONResponse(refused.as_dict(), refused.status, refused.headers)
 
 
-def _refusing(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    async def answered(request: Request) -> Response:
-        try:
-            return await answer(request)
-        except Refused as refused:
-            return _json(refused)
-
-    return answered
-
-
 def _refusal(scope: Scope, status: int, words: str) -> Response:
     return _json(Refused(status, "refused", words))
 
 
 async def _told(request: Request, error: Exception) -> Response:
-    """An address that is not there, or not asked in that way."""
-    assert isinstance(error, HTTPException)
-    return _json(Refused(error.status_code, "not_found", f"{request.method} {request.url.path[:60]}: {error.detail}"))
+    """What was refused; or an address that is not there, or not asked in that way."""
+    if isinstance(error, HTTPException):
+        words = f"{request.method} {request.url.path[:60]}: {error.detail}"
+        error = Refused(error.status_code, "not_found", words)
+    assert isinstance(error, Refused)
+    return _json(error)

@@ -29,7 +29,7 @@ def run(
     limits: Limits | None = None,
     activations: str = "float32",
     threads: int | None = None,
-    say: Callable[[Place, Server], None] = lambda place, server: print(place.address),
+    say: Callable[[Place, Server], None],
 ) -> None:
     """Serve a model until SIGTERM or Ctrl-C.
 
