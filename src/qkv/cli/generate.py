@@ -21,10 +21,9 @@ from .. import runtime
 from ..cache.formats import FORMATS
 from ..errors import MissingExtra, OptionError, QkvError, ShapeError, complaint
 from ..render.escapes import clean, json_text
+from ..runtime.chat import ChatTemplate
 from ..runtime.files import SafetensorsFolder, open_source
 from ..runtime.program import NotCovered
-from ..runtime.templates import in_template
-from ..runtime.tokenizer import read_chat_template
 from .errors import with_options
 
 _OPTIONS = {"path": "MODEL", "model": "MODEL", "prompt": "--prompt", "temperature": "--temperature", "chat": "--chat"}
@@ -131,8 +130,8 @@ def _generate(
         model = runtime.load(options.model, activations=options.activations)
     prompts = options.prompts
     if options.chat:
-        template, words = read_chat_template(open_source(options.model))
-        prompts = [in_template(template, prompt, words) for prompt in prompts]
+        template = ChatTemplate(options.model)
+        prompts = [template.render([{"role": "user", "content": prompt}]) for prompt in prompts]
     encode, name = model.tokenizer.encode, f"qkv {options.kv_cache}"
     tokens = [encode(prompt, bare=options.chat) for prompt in prompts]
     if not all(tokens):

@@ -104,6 +104,7 @@ class LocalModel(ModelAPI):
 
     async def aclose(self) -> None:
         self.engine.close()
+        self.template.close()
 
     def _job(
         self, messages: list[ChatMessage], tools: list[ToolInfo], tool_choice: ToolChoice, config: GenerateConfig

@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from weakref import finalize
 
 from .constraints import ONE_LINE
 from .files import open_source
-from .templates import in_template
+from .templates import TemplateProcess
 from .tokenizer import read_chat_template
 
 _TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
@@ -31,6 +32,8 @@ class ChatTemplate:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._template, self._words = read_chat_template(open_source(path))
+        self._process = TemplateProcess()
+        self.close = finalize(self, self._process.close)  # ends its process, also where nothing refers to it any more
 
     @property
     def takes_tools(self) -> bool:
@@ -44,7 +47,7 @@ class ChatTemplate:
             messages: Each with a role ("system", "user", "assistant", "tool") and a content.
             tools: Functions that the model may call, as in OpenAI's requests.
         """
-        return in_template(self._template, messages, self._words, tools)
+        return self._process.render(self._template, messages, self._words, tools)
 
 
 @dataclass(frozen=True)

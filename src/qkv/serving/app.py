@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
@@ -22,8 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import OptionError, QkvError, complaint
 from ..runtime import Constraint, Model, Row
-from ..runtime.chat import ToolCall, call_grammar, read_tool_calls
-from ..runtime.templates import TemplateProcess
+from ..runtime.chat import ChatTemplate, ToolCall, call_grammar, read_tool_calls
 from ..web.guard import LOOPBACK, Guard
 from .answers import Form, TokenTexts, sse
 from .bodies import Body, Chat, Choice, Completion, read
@@ -81,7 +79,7 @@ class Server:
     Args:
         model: The model.
         name: What requests call it.
-        template: Its chat template and the words of it; None if it has none.
+        template: Its chat template; None if it has none.
         limits: See `Limits`.
         hosts: The names under which the server may be called.
         token: What requests must bring; None if they need none.
@@ -91,7 +89,7 @@ class Server:
         self,
         model: Model,
         name: str,
-        template: tuple[str, dict[str, Any]] | None,
+        template: ChatTemplate | None,
         limits: Limits,
         *,
         hosts: Iterable[str] = LOOPBACK,
@@ -99,7 +97,6 @@ class Server:
     ) -> None:
         self.model, self.name, self.template, self.limits = model, name, template, limits
         self.context = min(limits.context or model.context, model.context)
-        self.takes_tools = template is not None and bool(re.search(r"\btools\b", template[0]))
         self.texts = TokenTexts(model.tokenizer, model.vocabulary)
         self.engine = Engine(model, limits, self._deliver)
         self.started = int(time.time())
@@ -122,11 +119,12 @@ class Server:
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         self._loop = asyncio.get_running_loop()
-        with TemplateProcess() as self.process:
-            try:
-                yield
-            finally:
-                self.engine.close()
+        try:
+            yield
+        finally:
+            self.engine.close()
+            if self.template is not None:
+                self.template.close()
 
     def _deliver(self, events: list[tuple[Job, Event]]) -> None:
         """From the engine's thread to that of the answers."""
@@ -241,7 +239,7 @@ class Server:
             tools = [] if body.tool_choice == "none" else body.tools or []
             if body.tool_choice not in (None, "none") and not tools:
                 raise OptionError(complaint("tool_choice", body.tool_choice, "tools"))
-            if tools and not self.takes_tools:
+            if tools and not self.template.takes_tools:
                 raise OptionError(complaint("tools", "a chat template without tools", "one that has a place for them"))
             offered = [tool for tool in tools if named in (None, tool.function.name)]
             if tools and not offered:
@@ -255,7 +253,7 @@ class Server:
                     constraint = Constraint(grammar=call_grammar(tool.function.model_dump() for tool in offered))
             messages = [message.for_template() for message in body.messages]
             given = [tool.model_dump(exclude_none=True) for tool in tools] or None
-            text = self.process.render(self.template[0], messages, self.template[1], given)
+            text = self.template.render(messages, given)
             tokens = self.model.tokenizer.encode(text, bare=True)
             new = body.max_completion_tokens or body.max_tokens
             logprobs = (body.top_logprobs or 0) if body.logprobs else None
