@@ -6,12 +6,14 @@ import threading
 import time
 from contextlib import suppress
 
+import anyio
 import httpx
 import jsonschema
 import openai
 import pytest
 
 import qkv
+from qkv.serving.app import Stream
 from tests.helpers.serving import serving, wait_for, write
 
 CONTEXT = 601
@@ -340,3 +342,22 @@ def test_many_clients_at_once_get_their_own_answers(path, model):
     assert set(refused) <= {"1"}
     assert len(found) >= 14
     assert found == {at: wanted[at] for at in found}
+
+
+def test_a_stream_that_never_begins_leaves_too():
+    left, events = [], iter(())
+
+    async def pieces():
+        for event in events:
+            yield event
+
+    async def gone():
+        return {"type": "http.disconnect"}
+
+    async def blocked(message):
+        await anyio.sleep_forever()
+
+    anyio.run(
+        Stream(pieces(), lambda: left.append(1)), {"type": "http", "asgi": {"spec_version": "2.3"}}, gone, blocked
+    )
+    assert left == [1]

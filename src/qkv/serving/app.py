@@ -163,22 +163,22 @@ class Server:
         self.engine.submit(asked.job)
         leaving = asyncio.create_task(_gone(request))
         leaving.add_done_callback(lambda task: None if task.cancelled() else asked.events.put_nowait(None))
-        over = streaming = False
+        streaming = False
         try:
             # The status of a stream waits for its first token too: what fails before is an error.
-            while not over:
+            while True:
                 event = await asked.events.get()
                 if event is None:
                     return Response(status_code=499)  # the client has gone
                 if event.error is not None:
                     raise event.error
-                over = event.last
-                if body.stream:
-                    streaming = True
-                    return StreamingResponse(self._stream(asked, event), media_type="text/event-stream")
+                if streaming := bool(body.stream):
+                    return Stream(self._stream(asked, event), lambda: self.engine.leave(asked.job))
+                if event.last:
+                    break
         finally:
             leaving.cancel()
-            if not (over or streaming):
+            if not streaming:
                 self.engine.leave(asked.job)
         found = asked.job.row.found
         asked.text = found.text
@@ -189,36 +189,30 @@ class Server:
     async def _stream(self, asked: Asked, event: Event | None) -> AsyncIterator[bytes]:
         """Server-sent events from the first event on; what arrives together is sent together."""
         found, form = asked.job.row.found, asked.form
-        said, over = [form.first()] if form.chat else [], False
+        said = [form.first()] if form.chat else []
         first, texts = event, []
-        try:
-            while event is not None and event.error is None:
-                texts.append(asked.add(event.text))
-                if event.last or asked.events.empty() or event is first:
-                    over = event.last
-                    text, calls = "".join(texts), []
-                    texts = []
-                    if over:
-                        whole, calls = asked.end()
-                        text += "" if calls and not whole else whole[asked.shown :]
-                    places = asked.places(event.tokens)
-                    if text or (form.texts is not None and places):
-                        said.append(form.piece(found, places, text))
-                        asked.sent = places.stop
-                    if over:
-                        said += form.last(found, calls)
-                        said += [form.usage(asked.usage)] if asked.body.with_usage else []
-                    yield b"".join([*map(sse, said), sse("[DONE]") if over else b""])
-                    said = []
-                if over:
-                    return
-                event = await asked.events.get()
-            if event is not None and event.error is not None:
-                over = True
+        while event is not None:
+            if event.error is not None:
                 yield sse(event.error.as_dict())
-        finally:
-            if not over:
-                self.engine.leave(asked.job)
+                return
+            texts.append(asked.add(event.text))
+            if event.last or asked.events.empty() or event is first:
+                text, calls = "".join(texts), []
+                if event.last:
+                    whole, calls = asked.end()
+                    text += "" if calls and not whole else whole[asked.shown :]
+                places = asked.places(event.tokens)
+                if text or (form.texts is not None and places):
+                    said.append(form.piece(found, places, text))
+                    asked.sent = places.stop
+                if event.last:
+                    said += form.last(found, calls)
+                    said += [form.usage(asked.usage)] if asked.body.with_usage else []
+                yield b"".join([*map(sse, said), sse("[DONE]") if event.last else b""])
+                if event.last:
+                    return
+                said, texts = [], []
+            event = await asked.events.get()
 
     def _completion(self, body: Completion) -> Asked:
         with _words():
@@ -302,26 +296,33 @@ class Server:
     def _metrics(self) -> str:
         engine, figures = self.engine, self.engine.figures
         cache = engine.cache
-        rows: list[tuple[str, str, str, Any]] = [
-            ("requests_total", "counter", f'{{outcome="{name}"}}', n) for name, n in figures.outcomes.items()
-        ]
-        rows += [
-            ("running_rows", "gauge", "", len(engine.running)),
-            ("waiting_requests", "gauge", "", len(engine.waiting) + len(engine.filling)),
-            ("prompt_tokens_total", "counter", "", figures.prompt_tokens),
-            ("cached_prompt_tokens_total", "counter", "", figures.cached_tokens),
-            ("new_tokens_total", "counter", "", figures.new_tokens),
-            ("steps_total", "counter", "", figures.steps),
-            ("prefix_hits_total", "counter", "", engine.prefixes.hits),
-            ("prefixes", "gauge", "", len(engine.prefixes)),
-            ("cache_bytes", "gauge", '{of="rows"}', 0 if cache is None else cache.nbytes),
-            ("cache_bytes", "gauge", '{of="prefixes"}', engine.prefixes.nbytes),
-        ]
+        totals = {f'requests_total{{outcome="{name}"}}': n for name, n in figures.outcomes.items()}
+        totals |= {"prompt_tokens_total": figures.prompt_tokens, "cached_prompt_tokens_total": figures.cached_tokens}
+        totals |= {"new_tokens_total": figures.new_tokens, "steps_total": figures.steps}
+        now = {"running_rows": len(engine.running), "waiting_requests": len(engine.waiting) + len(engine.filling)}
+        now |= {"prefixes": len(engine.prefixes), 'cache_bytes{of="rows"}': 0 if cache is None else cache.nbytes}
+        now |= {'cache_bytes{of="prefixes"}': engine.prefixes.nbytes}
+        totals["prefix_hits_total"] = engine.prefixes.hits
         lines: dict[str, None] = {}  # of each name the type comes once, first
-        for name, kind, labels, value in rows:
-            lines[f"# TYPE qkv_{name} {kind}"] = None
-            lines[f"qkv_{name}{labels} {value}"] = None
+        for kind, values in (("counter", totals), ("gauge", now)):
+            for name, value in values.items():
+                lines[f"# TYPE qkv_{name.partition('{')[0]} {kind}"] = None
+                lines[f"qkv_{name} {value}"] = None
         return "\n".join([*lines, ""])
+
+
+class Stream(StreamingResponse):
+    """Server-sent events; `leave` is called at their end, also if the client goes before the first one."""
+
+    def __init__(self, events: AsyncIterator[bytes], leave: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self.leave = leave
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.leave()
 
 
 class _Authorized:
