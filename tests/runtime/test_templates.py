@@ -7,7 +7,7 @@ import tokenizers
 import transformers
 
 from qkv.errors import OptionError
-from qkv.runtime.templates import in_template
+from qkv.runtime.templates import TemplateProcess
 
 TEMPLATES = {
     "chatml": "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>' }}\n"
@@ -18,6 +18,11 @@ TEMPLATES = {
     "generation": "a{% generation %}b{{ messages[0].role }}{% endgeneration %}c",
     "date": "{{ strftime_now('%Y') }}",
 }
+
+
+def in_template(template, messages, words, tools=None):
+    with TemplateProcess() as process:
+        return process.render(template, messages, words, tools)
 
 
 @pytest.fixture(scope="module")
