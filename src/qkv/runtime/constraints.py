@@ -120,6 +120,10 @@ class ConstraintState:
         self._matcher.consume_token(token)
         self._check()
 
+    def try_accept(self, token: int) -> bool:
+        """Take the next token if it may come, without the mask of all tokens."""
+        return self._matcher.try_consume_tokens([token]) == 1
+
     @property
     def finished(self) -> bool:
         """Whether the answer is complete and nothing can be added to it."""

@@ -80,12 +80,15 @@ class Row:
 
     def take(self, log_probs: Float[Tensor, " vocabulary"]) -> str:
         """Choose the next token; returns the text that is certain now."""
-        allowed = log_probs
-        if self._state is not None:
+        choice, state = (self.temperature, self.top_k, self.top_p, self.generator), self._state
+        greedy = state is None or self.temperature == 0
+        token = int(choose_token(log_probs.unsqueeze(0), *choice)) if greedy else -1
+        # The most probable token of all is that of the allowed ones, if it is one of them: then no mask is needed.
+        if state is not None and not (greedy and state.try_accept(token)):
             # numpy copies in this thread; torch would wake its other threads, which costs more than the mask.
-            self._state.mask(allowed := torch.from_numpy(log_probs.numpy().copy()))
-        choice = self.temperature, self.top_k, self.top_p, self.generator
-        token = int(choose_token(allowed.unsqueeze(0), *choice))
+            state.mask(allowed := torch.from_numpy(log_probs.numpy().copy()))
+            token = int(choose_token(allowed.unsqueeze(0), *choice))
+            state.accept(token)
         self.found.logprobs.append(float(log_probs[token]))
         if self.logprobs:
             best = log_probs.topk(min(self.logprobs, len(log_probs)))
@@ -96,8 +99,6 @@ class Row:
         """Append a token; returns the text that is certain now. What may begin a stop text is not certain."""
         found = self.found
         found.tokens.append(token)
-        if self._state is not None:
-            self._state.accept(token)
         if token in self.ends:
             found.finish = "stop"
         else:
