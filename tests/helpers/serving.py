@@ -39,7 +39,7 @@ def serving(path: Path, token: str | None = None, **limits: Any) -> Iterator[tup
     place = place_of(found)
     template = template_of(path)
     model = qkv.runtime.load(path, threads=1)
-    server = Server(model, "tiny", template, Limits(**limits), hosts=place.hosts, token=token)
+    server = Server(model, "tiny", template, Limits(**limits), place.hosts, token)
     web = uvicorn.Server(uvicorn.Config(server.app, log_level="error", lifespan="on", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=lambda: web.run(sockets=[found]))
     thread.start()

@@ -120,9 +120,8 @@ class LocalModel(ModelAPI):
             raise OptionError(complaint("tools", f"{len(tools)} of them", "none", "the template has no place for them"))
         functions = [_function(each) for each in tools]
         offered = [{"type": "function", "function": each} for each in functions]
-        tokens = self.model.tokenizer.encode(
-            self.template.render([_plain(each) for each in messages], offered), bare=True
-        )
+        text = self.template.render([_plain(each) for each in messages], offered)
+        tokens = self.model.tokenizer.encode(text, bare=True)
         space = self.model.context - len(tokens) + 1
         if space < 1:
             return None
@@ -132,17 +131,14 @@ class LocalModel(ModelAPI):
             named = None if tool_choice == "any" else tool_choice.name
             wanted = [each for each in functions if named in (None, each["name"])]
             constraint = Constraint(grammar=call_grammar(wanted))
-        seed = config.seed
-        row = Row(
-            self.model,
-            min(config.max_tokens or MOST_TOKENS, space),
-            temperature=config.temperature or 0.0,
-            top_k=config.top_k,
-            top_p=config.top_p,
-            generator=None if seed is None else torch.Generator().manual_seed(seed),
-            stop=config.stop_seqs or (),
-            constraint=constraint,
-        )
+        choice: dict[str, Any] = {
+            "top_k": config.top_k,
+            "top_p": config.top_p,
+            "temperature": config.temperature or 0.0,
+        }
+        choice |= {"generator": None if config.seed is None else torch.Generator().manual_seed(config.seed)}
+        choice |= {"stop": config.stop_seqs or (), "constraint": constraint}
+        row = Row(self.model, min(config.max_tokens or MOST_TOKENS, space), **choice)
         return Job(tokens, row, told=False)
 
     def _output(self, job: Job, names: list[str], seconds: float) -> ModelOutput:
@@ -157,14 +153,10 @@ class LocalModel(ModelAPI):
         message = ChatMessageAssistant(
             content=said, tool_calls=called or None, model=self.model_name, source="generate"
         )
-        usage = ModelUsage(
-            input_tokens=prompt - job.cached,
-            input_tokens_cache_read=job.cached,
-            output_tokens=len(found.tokens),
-            total_tokens=prompt + len(found.tokens),
-        )
+        counts = {"input_tokens": prompt - job.cached, "input_tokens_cache_read": job.cached}
+        counts |= {"output_tokens": len(found.tokens), "total_tokens": prompt + len(found.tokens)}
         choice = ChatCompletionChoice(message=message, stop_reason=reason)
-        return ModelOutput(model=self.model_name, choices=[choice], usage=usage, time=seconds)
+        return ModelOutput(model=self.model_name, choices=[choice], usage=ModelUsage(**counts), time=seconds)
 
 
 def _plain(message: ChatMessage) -> dict[str, Any]:

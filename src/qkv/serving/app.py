@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..errors import OptionError, QkvError, complaint
 from ..runtime import Constraint, Model, Row
 from ..runtime.chat import ChatTemplate, ToolCall, call_grammar, read_tool_calls
-from ..web.guard import LOOPBACK, Guard
+from ..web.guard import Guard
 from .answers import Form, TokenTexts, sse
 from .bodies import Body, Chat, Choice, Completion, read
 from .engine import Engine, Event, Job
@@ -86,14 +86,7 @@ class Server:
     """
 
     def __init__(
-        self,
-        model: Model,
-        name: str,
-        template: ChatTemplate | None,
-        limits: Limits,
-        *,
-        hosts: Iterable[str] = LOOPBACK,
-        token: str | None = None,
+        self, model: Model, name: str, template: ChatTemplate | None, limits: Limits, hosts: set[str], token: str | None
     ) -> None:
         self.model, self.name, self.template, self.limits = model, name, template, limits
         self.context = min(limits.context or model.context, model.context)
@@ -220,7 +213,7 @@ class Server:
             if not tokens or not all(0 <= token < self.model.vocabulary for token in tokens):
                 wanted = f"at least one token, of those from 0 to {self.model.vocabulary - 1}"
                 raise OptionError(complaint("prompt", repr(body.only)[:60], wanted))
-            return self._asked(body, tokens, body.max_tokens or _SHORT, logprobs=body.logprobs)
+            return self._asked(body, tokens, body.max_tokens or _SHORT, body.logprobs)
 
     def _chat(self, body: Chat) -> Asked:
         with _words():
@@ -252,17 +245,16 @@ class Server:
             new = body.max_completion_tokens or body.max_tokens
             logprobs = (body.top_logprobs or 0) if body.logprobs else None
             names = [tool.function.name for tool in offered]
-            return self._asked(body, tokens, new, logprobs=logprobs, constraint=constraint, names=names)
+            return self._asked(body, tokens, new, logprobs, constraint, names)
 
     def _asked(
         self,
         body: Body,
         tokens: list[int],
         new: int | None,
-        *,
         logprobs: int | None,
-        constraint: Constraint | None = None,
-        names: Iterable[str] = (),
+        constraint: Any = None,
+        names: Any = (),
     ) -> Asked:
         most = self.context - len(tokens) + 1
         if (new or 1) > most:
@@ -271,17 +263,9 @@ class Server:
             raise Refused(400, "context_length_exceeded", words, "messages" if isinstance(body, Chat) else "prompt")
         generator = torch.Generator()
         generator.manual_seed(body.seed) if body.seed is not None else generator.seed()
-        row = Row(
-            self.model,
-            new or most,
-            temperature=1.0 if body.temperature is None else body.temperature,
-            top_k=body.top_k,
-            top_p=body.top_p,
-            generator=generator,
-            stop=body.stops,
-            logprobs=logprobs or 0,
-            constraint=constraint,
-        )
+        choice = {"temperature": 1.0 if body.temperature is None else body.temperature, "generator": generator}
+        choice |= {"top_k": body.top_k, "top_p": body.top_p, "stop": body.stops}
+        row = Row(self.model, new or most, **choice, logprobs=logprobs or 0, constraint=constraint)
         form = Form(self.name, isinstance(body, Chat), None if logprobs is None else self.texts)
         job = Job(tokens, row, told=bool(body.stream))
         return Asked(body, job, form, list(names))

@@ -53,7 +53,7 @@ def run(
         model = load(path, activations=activations, threads=threads)
         if limits.context is not None and limits.context > model.context:
             raise OptionError(complaint("context", limits.context, f"at most {model.context}, the model's"))
-        server = Server(model, _name(path), template_of(path), limits, hosts=place.hosts, token=token)
+        server = Server(model, _name(path), template_of(path), limits, place.hosts, token)
         say(place, server)
         caps: dict[str, Any] = {"header_seconds": limits.header_seconds, "connections": limits.connections}
         serve(server.app, found, end=server.end, **caps, grace=math.ceil(limits.grace) + 2)
