@@ -362,8 +362,8 @@ def serve(
     context: Annotated[
         int | None, typer.Option(help="Limit a prompt with its answer to this many tokens (the model's)", min=2)
     ] = None,
-    cache_bytes: Annotated[int, typer.Option(help="Keep the prefixes of recent requests in this many bytes", min=0)] = 1
-    << 29,
+    cache_bytes: Annotated[int, typer.Option(help="Keep the prefixes of recent requests in this many bytes", min=0)] = 2
+    ** 29,
     timeout: Annotated[float, typer.Option(help="Stop a request after this many seconds", min=0.1)] = 600.0,
     activations: Activations = "float32",
     threads: Annotated[

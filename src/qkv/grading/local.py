@@ -99,9 +99,6 @@ class LocalModel(ModelAPI):
     def max_tokens(self) -> int:
         return MOST_TOKENS
 
-    async def count_text_tokens(self, text: str) -> int:
-        return len(self.model.tokenizer.encode(text, bare=True))
-
     async def aclose(self) -> None:
         self.engine.close()
         self.template.close()

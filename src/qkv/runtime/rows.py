@@ -69,9 +69,8 @@ class Row:
         self.generator, self.found, self._shown = generator, Generated(), 0
         stops = [stop] if isinstance(stop, str | int) else list(stop)
         self.texts = [each for each in stops if isinstance(each, str) and each]
-        self.ends: frozenset[int] = model.stop_tokens | {
-            as_integer("stop", each) for each in stops if not isinstance(each, str)
-        }
+        ends = (as_integer("stop", each) for each in stops if not isinstance(each, str))
+        self.ends: frozenset[int] = model.stop_tokens.union(ends)
         tokenizer: TextTokenizer | None = model.tokenizer if with_text or self.texts else None
         self._read = (lambda token: "") if tokenizer is None else tokenizer.stream()
         self._state: ConstraintState | None = None

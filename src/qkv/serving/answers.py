@@ -69,8 +69,8 @@ class Form:
     def whole(
         self, found: Generated, places: range, text: str, calls: Sequence[ToolCall], usage: dict[str, Any]
     ) -> dict[str, Any]:
-        choice: dict[str, Any] = {"index": 0, "finish_reason": "tool_calls" if calls else found.finish}
-        choice["logprobs"] = self.logprobs(found, places)
+        reason = "tool_calls" if calls else found.finish
+        choice: dict[str, Any] = {"index": 0, "finish_reason": reason, "logprobs": self.logprobs(found, places)}
         if self.chat:
             message: dict[str, Any] = {"role": "assistant", "content": text or (None if calls else ""), "refusal": None}
             choice["message"] = message | ({"tool_calls": _called(calls)} if calls else {})

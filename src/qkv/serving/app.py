@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hmac
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -176,8 +176,7 @@ class Server:
         found = asked.job.row.found
         asked.text = found.text
         text, calls = asked.end()
-        whole = asked.form.whole(found, asked.places(len(found.tokens)), text, calls, asked.usage)
-        return JSONResponse(whole)
+        return JSONResponse(asked.form.whole(found, asked.places(len(found.tokens)), text, calls, asked.usage))
 
     async def _stream(self, asked: Asked, event: Event | None) -> AsyncIterator[bytes]:
         """Server-sent events from the first event on; what arrives together is sent together."""
@@ -238,13 +237,11 @@ class Server:
                     raise OptionError(complaint("response_format", "a tool that must be called", "one of the two"))
                 with _words("tools"):
                     constraint = Constraint(grammar=call_grammar(tool.function.model_dump() for tool in offered))
-            messages = [message.for_template() for message in body.messages]
             given = [tool.model_dump(exclude_none=True) for tool in tools] or None
-            text = self.template.render(messages, given)
+            text = self.template.render([message.for_template() for message in body.messages], given)
             tokens = self.model.tokenizer.encode(text, bare=True)
-            new = body.max_completion_tokens or body.max_tokens
+            new, names = body.max_completion_tokens or body.max_tokens, [tool.function.name for tool in offered]
             logprobs = (body.top_logprobs or 0) if body.logprobs else None
-            names = [tool.function.name for tool in offered]
             return self._asked(body, tokens, new, logprobs, constraint, names)
 
     def _asked(
@@ -278,8 +275,7 @@ class Server:
             raise Refused(404, "model_not_found", complaint("model", repr(given)[:60], repr(self.name)), "model")
 
     def _metrics(self) -> str:
-        engine, figures = self.engine, self.engine.figures
-        cache = engine.cache
+        engine, figures, cache = self.engine, self.engine.figures, self.engine.cache
         totals = {f'requests_total{{outcome="{name}"}}': n for name, n in figures.outcomes.items()}
         totals |= {"prompt_tokens_total": figures.prompt_tokens, "cached_prompt_tokens_total": figures.cached_tokens}
         totals |= {"new_tokens_total": figures.new_tokens, "steps_total": figures.steps}
