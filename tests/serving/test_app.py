@@ -180,7 +180,7 @@ def test_text_is_streamed_although_tools_are_offered(client):
         ({"messages": [{"role": "user", "content": "x" * 700}]}, "max_tokens: got 1 after a prompt of 705 tokens"),
         ({"top_logprobs": 2}, "top_logprobs: got 2"),
         ({"tool_choice": "required"}, "tool_choice: got required, wanted tools"),
-        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice: got f"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice: got 'f'"),
         ({"response_format": {"type": "json_schema"}}, r"response_format\.json_schema: got nothing"),
         (
             {
@@ -191,11 +191,20 @@ def test_text_is_streamed_although_tools_are_offered(client):
             },
             "schema: got Unsatisfiable",
         ),
+        (
+            {
+                "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": 7}}}],
+                "tool_choice": "required",
+            },
+            "grammar: got .*type must be a string",
+        ),
     ],
 )
 def test_a_request_that_cannot_be_answered_is_refused_in_words(client, options, words):
-    with pytest.raises(openai.BadRequestError, match=words):
+    with pytest.raises(openai.BadRequestError, match=words) as caught:
         chat(client, **{"messages": HELLO, **options})
+    if words.startswith(("schema", "grammar")):
+        assert caught.value.param == next(iter(options))
 
 
 def test_a_schema_that_no_token_can_fulfil_ends_the_answer_and_nothing_else(client):

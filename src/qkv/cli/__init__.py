@@ -57,39 +57,44 @@ def tour(as_json: AsJson = False) -> None:
     show_json() if as_json else show()
 
 
+ModelFile = Annotated[str, typer.Argument(help="GGUF file, or a folder with config.json and safetensors")]
 KvCache = Annotated[
     str, typer.Option("--kv-cache", help="Store keys and values as f32, f16, bf16 or int8", metavar="FORMAT")
+]
+Temperature = Annotated[
+    float, typer.Option(help="Sample at this temperature; 0 takes the most probable token", min=0.0)
+]
+TopK = Annotated[int | None, typer.Option(help="Sample from the k most probable tokens", min=1)]
+TopP = Annotated[
+    float | None, typer.Option(help="Sample from the tokens that hold this much probability", min=0.0, max=1.0)
+]
+Activations = Annotated[
+    str, typer.Option(help="Multiply weights by float32, or by int8, rounded in blocks", metavar="FORMAT")
 ]
 
 
 @app.command(epilog='Example: qkv generate ./SmolLM2 --prompt "Once upon a time" --kv-cache int8 --compare')
 def generate(
-    model: Annotated[str, typer.Argument(help="Folder with config.json and safetensors, or a GGUF file")],
+    model: ModelFile,
     prompt: Annotated[list[str], typer.Option("--prompt", "-p", help="Continue this text; repeat for a batch")],
     new: Annotated[int, typer.Option("--new", "-n", help="Generate at most this many tokens", min=1)] = 64,
     kv_cache: KvCache = "f32",
     compare: Annotated[bool, typer.Option("--compare", help="Run PyTorch's default attention too")] = False,
-    temperature: Annotated[
-        float, typer.Option(help="Sample at this temperature; 0 takes the most probable token", min=0.0)
-    ] = 0.0,
-    top_k: Annotated[int | None, typer.Option(help="Sample from the k most probable tokens", min=1)] = None,
-    top_p: Annotated[
-        float | None, typer.Option(help="Sample from the tokens that hold this much probability", min=0.0, max=1.0)
-    ] = None,
+    temperature: Temperature = 0.0,
+    top_k: TopK = None,
+    top_p: TopP = None,
     seed: Annotated[
         int, typer.Option(help="Seed the sampling: the same seed gives the same text", min=0, max=LAST_SEED)
     ] = 0,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template")] = False,
-    activations: Annotated[
-        str, typer.Option(help="Multiply weights by float32, or by int8, rounded in blocks", metavar="FORMAT")
-    ] = "float32",
+    activations: Activations = "float32",
     as_json: AsJson = False,
 ) -> None:
     """Generate text from a local model: a GGUF file, or a folder with safetensors"""
     _check_formats(kv_cache, activations)
     from .generate import Options, show, show_json
 
-    options = Options(model, prompt, new, kv_cache, compare, temperature, top_k, top_p, seed, chat, activations)
+    options = Options(model, new, kv_cache, temperature, top_k, top_p, seed, activations, prompt, compare, chat)
     show_json(options) if as_json else show(options)
 
 
@@ -103,33 +108,28 @@ def _check_formats(kv_cache: str, activations: str) -> None:
 
 @app.command(epilog='Example: qkv chat ./model.gguf --system "Answer in one sentence." --activations int8')
 def chat(
-    model: Annotated[str, typer.Argument(help="GGUF file, or a folder with config.json and safetensors")],
+    model: ModelFile,
     system: Annotated[str | None, typer.Option(help="Begin with this system message", show_default=False)] = None,
     new: Annotated[int, typer.Option("--new", "-n", help="Answer with at most this many tokens", min=1)] = 1024,
     kv_cache: KvCache = "f32",
-    temperature: Annotated[
-        float, typer.Option(help="Sample at this temperature; 0 takes the most probable token", min=0.0)
-    ] = 0.0,
-    top_k: Annotated[int | None, typer.Option(help="Sample from the k most probable tokens", min=1)] = None,
-    top_p: Annotated[
-        float | None, typer.Option(help="Sample from the tokens that hold this much probability", min=0.0, max=1.0)
-    ] = None,
+    temperature: Temperature = 0.0,
+    top_k: TopK = None,
+    top_p: TopP = None,
     seed: Annotated[
         int | None, typer.Option(help="Seed the sampling", min=0, max=LAST_SEED, show_default=False)
     ] = None,
-    activations: Annotated[
-        str, typer.Option(help="Multiply weights by float32, or by int8, rounded in blocks", metavar="FORMAT")
-    ] = "float32",
+    activations: Activations = "float32",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print each answer with its figures as a line of JSON")
     ] = False,
 ) -> None:
     """Chat with a local model in the terminal, or line by line through a pipe"""
     _check_formats(kv_cache, activations)
-    from .chat import Options, run
+    from .chat import run
+    from .generate import Options
 
-    options = Options(model, system, new, kv_cache, temperature, top_k, top_p, seed, activations, as_json)
-    if not run(options):
+    options = Options(model, new, kv_cache, temperature, top_k, top_p, seed, activations)
+    if not run(options, system, as_json):
         raise typer.Exit(1)
 
 
@@ -344,7 +344,7 @@ def lab(
 
 @app.command(epilog="Example: qkv serve ./SmolLM2 --port 8000 --max-rows 8")
 def serve(
-    model: Annotated[str, typer.Argument(help="Folder with config.json and safetensors, or a GGUF file")],
+    model: ModelFile,
     port: Annotated[
         int | None,
         typer.Option(
@@ -365,20 +365,18 @@ def serve(
     cache_bytes: Annotated[int, typer.Option(help="Keep the prefixes of recent requests in this many bytes", min=0)] = 1
     << 29,
     timeout: Annotated[float, typer.Option(help="Stop a request after this many seconds", min=0.1)] = 600.0,
-    activations: Annotated[
-        str, typer.Option(help="Multiply weights by float32, or by int8, rounded in blocks", metavar="FORMAT")
-    ] = "float32",
+    activations: Activations = "float32",
     threads: Annotated[
         int | None, typer.Option(help="Run a step on this many threads (torch's)", min=1, show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Serve a local model at an OpenAI-compatible address on this machine, until Ctrl-C"""
-    from .serve import Options, run
+    from .serve import run
 
-    limits = {"rows": max_rows, "queue": max_queue, "context": context}
-    limits |= {"cache_bytes": cache_bytes, "seconds": timeout}
-    run(Options(model, host, port, token_file, activations, threads, limits), as_json)
+    limits = {"rows": max_rows, "queue": max_queue, "context": context, "cache_bytes": cache_bytes, "seconds": timeout}
+    listening = {"host": host, "port": port, "token_file": token_file}
+    run(model, as_json, limits, **listening, activations=activations, threads=threads)
 
 
 def _matrix(name: str, help_text: str) -> Any:

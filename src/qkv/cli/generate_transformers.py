@@ -25,8 +25,8 @@ from transformers import (
 
 from .. import hf
 from ..errors import OptionError, ShapeError, complaint
-from ..hf.chat import in_template
 from ..hf.checkpoint import Loaded, load
+from ..runtime.templates import in_template
 from .generate import STORAGE, Options, Run
 
 _TOKENS = (

@@ -13,11 +13,10 @@ from ..inputs import check_size
 from ..masks.grid import as_integer
 from ..nn.generate import choose_token
 from ..nn.module import check_number
+from ..ops.packed import FEW_ROWS
 from ..shapes import Float
 from .constraints import Constraint, ConstraintState
 from .tokenizer import TextTokenizer
-
-_FEW = 3  # tokens of one step that native code multiplies in another order than more of them
 
 
 @dataclass
@@ -83,7 +82,8 @@ class Row:
         """Choose the next token; returns the text that is certain now."""
         allowed = log_probs
         if self._state is not None:
-            self._state.mask(allowed := log_probs.clone())
+            # numpy copies in this thread; torch would wake its other threads, which costs more than the mask.
+            self._state.mask(allowed := torch.from_numpy(log_probs.numpy().copy()))
         choice = self.temperature, self.top_k, self.top_p, self.generator
         token = int(choose_token(allowed.unsqueeze(0), *choice))
         self.found.logprobs.append(float(log_probs[token]))
@@ -121,6 +121,6 @@ def chunks(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
     ([(0, 512), (512, 1027)], [(3, 5)])
     """
     while start < stop:
-        end = stop if stop - start <= size + _FEW else start + size
+        end = stop if stop - start <= size + FEW_ROWS else start + size
         yield start, end
         start = end

@@ -117,11 +117,6 @@ class Form:
         return {"id": self.id, "object": name, "created": self.created, "model": self.model}
 
 
-def usage(prompt: int, cached: int, new: int) -> dict[str, Any]:
-    details = {"prompt_tokens_details": {"cached_tokens": cached}}
-    return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new} | details
-
-
 def _called(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
     return [
         {

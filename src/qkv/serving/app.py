@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import json
-import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,11 +20,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import OptionError, QkvError, complaint
-from ..hf.chat import TemplateProcess
 from ..runtime import Constraint, Model, Row
-from ..runtime.chat import ToolCall, read_tool_calls
+from ..runtime.chat import ChatTemplate, ToolCall, call_grammar, read_tool_calls
 from ..web.guard import LOOPBACK, Guard
-from .answers import Form, TokenTexts, sse, usage
+from .answers import Form, TokenTexts, sse
 from .bodies import Body, Chat, Choice, Completion, read
 from .engine import Engine, Event, Job
 from .limits import Limits, Refused
@@ -71,7 +68,9 @@ class Asked:
 
     @property
     def usage(self) -> dict[str, Any]:
-        return usage(len(self.job.tokens), self.job.cached, len(self.job.row.found.tokens))
+        prompt, new = len(self.job.tokens), len(self.job.row.found.tokens)
+        counts = {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}
+        return counts | {"prompt_tokens_details": {"cached_tokens": self.job.cached}}
 
 
 class Server:
@@ -80,7 +79,7 @@ class Server:
     Args:
         model: The model.
         name: What requests call it.
-        template: Its chat template and the words of it; None if it has none.
+        template: Its chat template; None if it has none.
         limits: See `Limits`.
         hosts: The names under which the server may be called.
         token: What requests must bring; None if they need none.
@@ -90,7 +89,7 @@ class Server:
         self,
         model: Model,
         name: str,
-        template: tuple[str, dict[str, Any]] | None,
+        template: ChatTemplate | None,
         limits: Limits,
         *,
         hosts: Iterable[str] = LOOPBACK,
@@ -98,7 +97,6 @@ class Server:
     ) -> None:
         self.model, self.name, self.template, self.limits = model, name, template, limits
         self.context = min(limits.context or model.context, model.context)
-        self.takes_tools = template is not None and bool(re.search(r"\btools\b", template[0]))
         self.texts = TokenTexts(model.tokenizer, model.vocabulary)
         self.engine = Engine(model, limits, self._deliver)
         self.started = int(time.time())
@@ -107,10 +105,12 @@ class Server:
             Route("/metrics", self.metrics),
             Route("/v1/models", self.models),
             Route("/v1/models/{name:path}", self.one_model),
-            Route("/v1/completions", _refusing(self.completion), methods=["POST"]),
-            Route("/v1/chat/completions", _refusing(self.chat), methods=["POST"]),
+            Route("/v1/completions", self.completion, methods=["POST"]),
+            Route("/v1/chat/completions", self.chat, methods=["POST"]),
         ]
-        app = Starlette(routes=routes, lifespan=self.lifespan, exception_handlers={HTTPException: _told})
+        app = Starlette(
+            routes=routes, lifespan=self.lifespan, exception_handlers={HTTPException: _told, Refused: _told}
+        )
         app.router.redirect_slashes = False
         caps: dict[str, Any] = {"body": limits.body, "seconds": limits.body_seconds, "refuse": _refusal}
         self.guard = Guard(app, "server", **caps, hosts=hosts)
@@ -119,11 +119,12 @@ class Server:
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         self._loop = asyncio.get_running_loop()
-        with TemplateProcess() as self.process:
-            try:
-                yield
-            finally:
-                self.engine.close()
+        try:
+            yield
+        finally:
+            self.engine.close()
+            if self.template is not None:
+                self.template.close()
 
     def _deliver(self, events: list[tuple[Job, Event]]) -> None:
         """From the engine's thread to that of the answers."""
@@ -142,8 +143,8 @@ class Server:
         return JSONResponse({"object": "list", "data": [self._model()]})
 
     async def one_model(self, request: Request) -> Response:
-        given = request.path_params["name"]
-        return JSONResponse(self._model()) if given == self.name else _json(self._unknown(given))
+        self._check_name(request.path_params["name"])
+        return JSONResponse(self._model())
 
     async def metrics(self, request: Request) -> Response:
         # The size of a cache waits for the step that is running.
@@ -156,8 +157,7 @@ class Server:
         return await self._answered(request, await _body(request, Chat), self._chat)
 
     async def _answered(self, request: Request, body: Any, prepare: Callable[[Any], Asked]) -> Response:
-        if body.model != self.name:
-            raise self._unknown(body.model)
+        self._check_name(body.model)
         asked = await anyio.to_thread.run_sync(prepare, body)
         asked.job.hear = asked.events.put_nowait
         self.engine.submit(asked.job)
@@ -239,19 +239,21 @@ class Server:
             tools = [] if body.tool_choice == "none" else body.tools or []
             if body.tool_choice not in (None, "none") and not tools:
                 raise OptionError(complaint("tool_choice", body.tool_choice, "tools"))
-            if tools and not self.takes_tools:
+            if tools and not self.template.takes_tools:
                 raise OptionError(complaint("tools", "a chat template without tools", "one that has a place for them"))
             offered = [tool for tool in tools if named in (None, tool.function.name)]
             if tools and not offered:
-                raise OptionError(complaint("tool_choice", named, "the name of one of the tools"))
-            constraint = _constraint(body)
+                raise OptionError(complaint("tool_choice", repr(named)[:60], "the name of one of the tools"))
+            with _words("response_format"):
+                constraint = _constraint(body)
             if named is not None or body.tool_choice == "required":
                 if constraint is not None:
                     raise OptionError(complaint("response_format", "a tool that must be called", "one of the two"))
-                constraint = Constraint(grammar=_calling(offered))
+                with _words("tools"):
+                    constraint = Constraint(grammar=call_grammar(tool.function.model_dump() for tool in offered))
             messages = [message.for_template() for message in body.messages]
             given = [tool.model_dump(exclude_none=True) for tool in tools] or None
-            text = self.process.render(self.template[0], messages, self.template[1], given)
+            text = self.template.render(messages, given)
             tokens = self.model.tokenizer.encode(text, bare=True)
             new = body.max_completion_tokens or body.max_tokens
             logprobs = (body.top_logprobs or 0) if body.logprobs else None
@@ -293,8 +295,9 @@ class Server:
     def _model(self) -> dict[str, Any]:
         return {"id": self.name, "object": "model", "created": self.started, "owned_by": "qkv"}
 
-    def _unknown(self, given: str) -> Refused:
-        return Refused(404, "model_not_found", complaint("model", repr(given)[:60], repr(self.name)), "model")
+    def _check_name(self, given: str) -> None:
+        if given != self.name:
+            raise Refused(404, "model_not_found", complaint("model", repr(given)[:60], repr(self.name)), "model")
 
     def _metrics(self) -> str:
         engine, figures = self.engine, self.engine.figures
@@ -340,12 +343,12 @@ class _Authorized:
 
 
 @contextlib.contextmanager
-def _words() -> Any:
-    """Errors of the library are those of the request."""
+def _words(param: str | None = None) -> Any:
+    """Errors of the library are those of the request, about `param` or what they name."""
     try:
         yield
     except QkvError as error:
-        raise Refused(400, "invalid_value", str(error), str(error).partition(":")[0]) from error
+        raise Refused(400, "invalid_value", str(error), param or str(error).partition(":")[0]) from error
 
 
 def _constraint(body: Chat) -> Constraint | None:
@@ -357,25 +360,6 @@ def _constraint(body: Chat) -> Constraint | None:
     if asked.json_schema is None:
         raise OptionError(complaint("response_format.json_schema", "nothing", "a name and a schema"))
     return Constraint(schema=asked.json_schema.of)
-
-
-def _calling(tools: Iterable[Any]) -> str:
-    """The grammar of a call of one of these functions."""
-    calls = [
-        {
-            "type": "object",
-            "properties": {
-                "name": {"const": tool.function.name},
-                "arguments": tool.function.parameters or {"type": "object"},
-            },
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-        }
-        for tool in tools
-    ]
-    spaces = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-    schema = json.dumps({"x-guidance": spaces, "anyOf": calls})
-    return f'start: "<tool_call>\\n" call "\\n</tool_call>"\ncall: %json {schema}\n'
 
 
 async def _body(request: Request, kind: Any) -> Any:
@@ -394,21 +378,14 @@ def _json(refused: Refused) -> JSONResponse:
     return JSONResponse(refused.as_dict(), refused.status, refused.headers)
 
 
-def _refusing(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    async def answered(request: Request) -> Response:
-        try:
-            return await answer(request)
-        except Refused as refused:
-            return _json(refused)
-
-    return answered
-
-
 def _refusal(scope: Scope, status: int, words: str) -> Response:
     return _json(Refused(status, "refused", words))
 
 
 async def _told(request: Request, error: Exception) -> Response:
-    """An address that is not there, or not asked in that way."""
-    assert isinstance(error, HTTPException)
-    return _json(Refused(error.status_code, "not_found", f"{request.method} {request.url.path}: {error.detail}"))
+    """What was refused; or an address that is not there, or not asked in that way."""
+    if isinstance(error, HTTPException):
+        words = f"{request.method} {request.url.path[:60]}: {error.detail}"
+        error = Refused(error.status_code, "not_found", words)
+    assert isinstance(error, Refused)
+    return _json(error)
