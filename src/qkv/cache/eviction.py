@@ -111,11 +111,12 @@ class HeavyHitters(Policy):
 class SnapKV(Policy):
     """A selection after the prompt: what its last queries attend to, pooled over neighbours, and those tokens.
 
-    The importance of a cache with this policy is that of the last `observe` queries of the last call of several tokens;
-    `evict()` after the prompt selects, and the tokens that follow stay.
+    The importance of a cache with this policy is that of the last `observe` queries of the last call of so many tokens,
+    and of those of shorter calls since, but for single tokens. `evict()` after the prompt selects; the tokens that
+    follow stay.
 
     Args:
-        keep: Tokens that stay, the last `observe` included.
+        most: Tokens that stay, the last `observe` included.
         observe: The last queries of the prompt.
         pool: The importance of a key becomes the largest one of this many neighbours.
     """
@@ -169,6 +170,19 @@ def _heaviest(importance: Tensor, heavy: int, recent: int) -> Tensor:
     chosen[:, :before] = False
     ranked = importance[:, :before].flip(1).sort(dim=1, descending=True, stable=True).indices
     return chosen.scatter_(1, before - 1 - ranked[:, :heavy], True)
+
+
+def named_policy(name: str, keep: int) -> Policy:
+    """A policy that keeps this many tokens: "streaming", "h2o" or "snapkv".
+
+    >>> named_policy("h2o", 101)
+    HeavyHitters(every=64, positions='absolute', rotate=None, heavy=50, recent=51)
+    """
+    return {
+        "streaming": FirstLast(min(4, keep // 2), keep - min(4, keep // 2)),
+        "h2o": HeavyHitters(keep // 2, keep - keep // 2),
+        "snapkv": SnapKV(keep, min(32, max(keep // 4, 1))),
+    }[name]
 
 
 def as_policy(given: Any, name: str = "eviction") -> Policy:

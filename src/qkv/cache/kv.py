@@ -215,6 +215,11 @@ class KVCache(TokenStore):
         return self._eviction
 
     @property
+    def evicts_after_prompt(self) -> bool:
+        """Whether the policy waits for `evict()`."""
+        return self._eviction is not None and self._eviction.after_prompt
+
+    @property
     def dtype(self) -> torch.dtype:
         """The dtype of the storage format."""
         return self._layout.format.dtype
@@ -850,7 +855,7 @@ class KVCache(TokenStore):
         if n <= 1:
             return None, None
         every = np.full(self.batch, n) if counts is None else counts
-        self._importance[torch.from_numpy(every > 0)] = 0
+        self._importance[torch.from_numpy(every >= self._eviction.observe)] = 0
         return self._importance, self._lengths + every - self._eviction.observe
 
     @property

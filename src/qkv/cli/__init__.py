@@ -83,13 +83,22 @@ def generate(
     activations: Annotated[
         str, typer.Option(help="Multiply weights by float32, or by int8, rounded in blocks", metavar="FORMAT")
     ] = "float32",
+    keep: Annotated[
+        int | None, typer.Option(help="Keep this many tokens in the cache of each layer", min=8, show_default=False)
+    ] = None,
+    evict: Annotated[
+        str, typer.Option(help="Choose them: streaming (first and last), h2o or snapkv", metavar="POLICY")
+    ] = "streaming",
     as_json: AsJson = False,
 ) -> None:
     """Generate text from a local model: a GGUF file, or a folder with safetensors"""
     _check_formats(kv_cache, activations)
     from .generate import Options, show, show_json
 
-    options = Options(model, prompt, new, kv_cache, compare, temperature, top_k, top_p, seed, chat, activations)
+    if evict not in ("streaming", "h2o", "snapkv"):
+        raise typer.BadParameter(f"{evict!r} is none of streaming, h2o, snapkv", param_hint="--evict")
+    sampling = temperature, top_k, top_p, seed
+    options = Options(model, prompt, new, kv_cache, compare, *sampling, chat, activations, keep, evict)
     show_json(options) if as_json else show(options)
 
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import runtime
+from ..cache.eviction import named_policy
 from ..cache.formats import FORMATS
 from ..errors import MissingExtra, OptionError, QkvError, ShapeError, complaint
 from ..hf.chat import in_template
@@ -45,6 +46,8 @@ class Options(NamedTuple):
     seed: int
     chat: bool
     activations: str
+    keep: int | None = None
+    evict: str = "streaming"
 
 
 class Run(NamedTuple):
@@ -116,6 +119,8 @@ def _generate(
     if _is_encoder_decoder(options.model):
         if find_spec("transformers") is None:
             raise MissingExtra("an encoder-decoder", "transformers", "hf")
+        if options.keep is not None:
+            raise OptionError(complaint("--keep", options.keep, "None for an encoder-decoder, which evicts nothing"))
         from .generate_transformers import run_transformers
 
         found = run_transformers(options, stream, compare=False)
@@ -140,7 +145,8 @@ def _generate(
         )
     plan = _plan_of(model, longest, options)
     said(plan)
-    cache = model.cache(len(prompts), dtype=STORAGE[options.kv_cache].dtype)
+    eviction = None if options.keep is None else named_policy(options.evict, options.keep)
+    cache = model.cache(len(prompts), dtype=STORAGE[options.kv_cache].dtype, eviction=eviction)
     say, times = stream and stream(model.tokenizer), [perf_counter()]
 
     def arrived(row: int, token: int, _: str) -> None:
