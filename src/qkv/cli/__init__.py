@@ -108,13 +108,23 @@ def generate(
     ] = 0,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template")] = False,
     activations: Activations = "float32",
+    keep: Annotated[
+        int | None, typer.Option(help="Keep this many tokens in the cache of each layer", min=8, show_default=False)
+    ] = None,
+    evict: Annotated[
+        str, typer.Option(help="Choose them: streaming (first and last), h2o or snapkv", metavar="POLICY")
+    ] = "streaming",
     as_json: AsJson = False,
 ) -> None:
     """Generate text from a local model: a GGUF file, or a folder with safetensors"""
     _check_formats(kv_cache, activations)
     from .generate import Options, show, show_json
 
-    options = Options(model, new, kv_cache, temperature, top_k, top_p, seed, activations, prompt, compare, chat)
+    if evict not in ("streaming", "h2o", "snapkv"):
+        raise typer.BadParameter(f"{evict!r} is none of streaming, h2o, snapkv", param_hint="--evict")
+    options = Options(
+        model, new, kv_cache, temperature, top_k, top_p, seed, activations, prompt, compare, chat, keep, evict
+    )
     show_json(options) if as_json else show(options)
 
 
