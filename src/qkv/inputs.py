@@ -20,6 +20,7 @@ from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 
 from .cost.sizes import RANKS, check_sizes
 from .errors import (
+    BackendRefused,
     DtypeError,
     MaskError,
     MaskTypeError,
@@ -40,6 +41,7 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 DTYPE_SET = frozenset(DTYPES)
 BACKEND_NAMES = ["auto"]  # and the names that `qkv.backends.register` adds
 _BACKEND_HINT = "sdpa is torch's flash kernel, native is qkv's; leave it out to let qkv choose"
+NO_STATE_WEIGHTS = "a state sums tokens, and has no weight for each of them"
 _MAX_INT64 = 2**63 - 1
 ALIGNMENT = 64  # bytes; torch allocates tensors at multiples of it
 # Looked up once: following the attributes costs as much as the call.
@@ -275,9 +277,8 @@ def _check_state_options(
     if return_state is not True and return_state is not False:
         raise OptionTypeError(complaint("return_state", repr(return_state), "True or False"))
     if dropout or return_weights:
-        name, given = ("dropout", dropout) if dropout else ("return_weights", True)
-        hint = "a state sums tokens, and has no weight for each of them"
-        raise OptionError(complaint(name, f"{given} with state=", "0.0" if dropout else "False", hint))
+        name, given, wanted = ("dropout", dropout, "0.0") if dropout else ("return_weights", True, "False")
+        raise BackendRefused(complaint(name, f"{given} with state=", wanted, NO_STATE_WEIGHTS), (NO_STATE_WEIGHTS,))
     if extent.len_q != extent.len_k:
         given = f"len_q={extent.len_q} and len_k={extent.len_k}"
         hint = "the state is read once after each token; continue a sequence with initial_state= or qkv.LinearState"

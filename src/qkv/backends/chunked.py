@@ -31,23 +31,28 @@ from .base import RUNS, Result
 from .recurrent import Advanced, Tokens, finish, needed_flops, prepare, recurrence, start
 
 CHUNK, BLOCK = 64, 16
+FEW_TOKENS = 4  # up to this many, steps are faster than a chunk
 PIECE_NUMBERS = 1 << 22  # about as many numbers are held for a piece
 
 
 def run_state(call: AttentionInputs) -> Result:
-    """The result of a call with `state=`; one that is not finite is left to the equation: 0 · NaN is NaN, and would
-    reach earlier tokens."""
+    """The result of a call with `state=`."""
     assert call.state is not None
-    tokens, state = prepare(call), start(call)
+    return finish(call, scan(prepare(call), start(call), call.state.keep))
+
+
+def scan(tokens: Tokens, state: Tensor, keep: Tensor | None = None) -> Advanced:
+    """The output of the tokens and the state after them. What is not finite is left to the equation: 0 · NaN is NaN,
+    and would reach earlier tokens of a chunk."""
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (*tokens, state)):
         y, last = _Chunks.apply(*tokens, state)  # pyright: ignore[reportGeneralTypeIssues]
     else:
         with torch.no_grad():
             y, last = advance(tokens, state)
     if ops.all_finite(y.detach(), last.detach()):
-        return finish(call, (y, last))
+        return y, last
     RUNS["linear.tokens"] += 1
-    return finish(call, recurrence(tokens, state, call.state.keep))
+    return recurrence(tokens, state, keep)
 
 
 def cost(call: AttentionInputs) -> Cost:
@@ -76,6 +81,9 @@ def pieces(tokens: Tokens) -> list[tuple[int, int]]:
 
 def advance(tokens: Tokens, state: Tensor) -> Advanced:
     """The output of all tokens, and the state after them."""
+    if tokens.key.shape[2] <= FEW_TOKENS:
+        RUNS["linear.tokens"] += 1
+        return recurrence(tokens, state)
     RUNS["linear.chunks"] += 1
     outs = [tokens.query.new_zeros(*tokens.query.shape[:2], 0, tokens.value.shape[3])]
     for span in pieces(tokens):
