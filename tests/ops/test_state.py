@@ -150,7 +150,7 @@ def test_bits_do_not_depend_on_threads_rows_or_layout() -> None:
         again = state_attention(**(given | heads_last))
         assert again.transpose(1, 2).is_contiguous()
         assert torch.equal(one.nan_to_num(), again.nan_to_num())
-        first = {n: x[:1] if isinstance(x, Tensor) and x.dim() > 1 else x for n, x in given.items()}
+        first: dict[str, Any] = {n: x[:1] if isinstance(x, Tensor) and x.dim() > 1 else x for n, x in given.items()}
         assert torch.equal(one[:1], state_attention(**first, threads=2))
 
 
@@ -165,7 +165,9 @@ def test_chunks_and_steps_are_the_whole() -> None:
         given = draw(150, gate, "delta")
         whole, state, parts, at = check(given), given["state"].clone(), [], 0
         for count in (1, 63, 2, 70, 1, 13):
-            part = {n: x[:, :, at : at + count] if isinstance(x, Tensor) else x for n, x in given.items()}
+            part: dict[str, Any] = {
+                n: x[:, :, at : at + count] if isinstance(x, Tensor) else x for n, x in given.items()
+            }
             parts.append(state_attention(**(part | {"state": state})))
             at += count
         torch.testing.assert_close(torch.cat(parts, 2), whole, atol=2e-5 * float(whole.abs().max()), rtol=0.0)
