@@ -1,5 +1,5 @@
-"""A state in chunks of tokens, with torch: what `linear` runs for `state=` where the native kernel cannot, and the
-backward pass.
+"""A state in chunks of tokens: what `linear` runs for `state=`. The native kernel computes float32 on the CPU; torch
+computes the rest, and the backward pass.
 
 With Γ_ij = e^(g_{j+1} + … + g_i), S the state before a chunk, and u_i what token i adds (v_i, or by a delta rule
 β_i (v_i − the state's answer to k_i)), the state after token i is Γ_{i,start} S + Σ_{j≤i} Γ_ij k_j u_jᵀ. So
@@ -18,6 +18,8 @@ differentiated, last piece first.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -26,8 +28,9 @@ from torch.nn.functional import pad
 from .. import ops
 from ..cost.price import Cost, product_flops
 from ..inputs import AttentionInputs, compute_dtype
+from ..ops.kernels import state_attention
 from ..shapes import Float
-from .base import RUNS, Result
+from .base import RUNS, Result, native_kernel_reasons
 from .recurrent import Advanced, Tokens, finish, needed_flops, prepare, recurrence, start
 
 CHUNK, BLOCK = 64, 16
@@ -55,15 +58,22 @@ def scan(tokens: Tokens, state: Tensor, keep: Tensor | None = None) -> Advanced:
     return recurrence(tokens, state, keep)
 
 
+def runs_natively(tensor: Tensor) -> bool:
+    """Whether the kernel computes tokens of this dtype and device; half precision is computed in float32."""
+    return tensor.is_cpu and tensor.dtype is not torch.float64 and not ops.reasons()
+
+
 def cost(call: AttentionInputs) -> Cost:
     scan, extent = call.state, call.extent
     assert scan is not None
     batch, features, columns = scan.shape[0], *scan.shape[2:]
     pairs = batch * extent.heads * extent.len_q * CHUNK * (2 if scan.rule == "delta" else 1)
+    if runs_natively(call.query):
+        return Cost(needed_flops(call), 0, 4 * math.prod(scan.shape), 40e-6, mode="state")
     flops, held = needed_flops(call), compute_dtype(call.query.dtype).itemsize * PIECE_NUMBERS
     executed = flops + product_flops(pairs, features + columns) * (4 if scan.channel_gates else 1)
     overhead = 200e-6 + 30e-6 * -(-extent.len_k // CHUNK)
-    return Cost(flops, 0, held, overhead, executed, mode="state", note="chunks of tokens in torch")
+    return Cost(flops, 0, held, overhead, executed, mode="state", note=f"in torch: {native_kernel_reasons(call)[0]}")
 
 
 def piece_tokens(tokens: Tokens) -> int:
@@ -81,6 +91,8 @@ def pieces(tokens: Tokens) -> list[tuple[int, int]]:
 
 def advance(tokens: Tokens, state: Tensor) -> Advanced:
     """The output of all tokens, and the state after them."""
+    if runs_natively(tokens.key):
+        return _advance_natively(tokens, state)
     if tokens.key.shape[2] <= FEW_TOKENS:
         RUNS["linear.tokens"] += 1
         return recurrence(tokens, state)
@@ -92,16 +104,24 @@ def advance(tokens: Tokens, state: Tensor) -> Advanced:
     return (torch.cat(outs, dim=2) if len(outs) != 2 else outs[1]), state
 
 
+def _advance_natively(tokens: Tokens, state: Tensor) -> Advanced:
+    RUNS["linear.state"] += 1
+    query, key, value, gate, beta = (None if t is None else t.detach() for t in tokens)
+    assert query is not None and key is not None and value is not None  # noqa: PT018
+    state = state.detach().clone(memory_format=torch.contiguous_format)
+    rule = "linear" if beta is None else "delta"
+    return state_attention(query, key, value, log_gate=gate, beta=beta, rule=rule, state=state), state
+
+
 class _Chunks(torch.autograd.Function):
     """`advance`, with the states between pieces kept for its derivative."""
 
     @staticmethod
     def forward(ctx, query, key, value, gate, beta, state):  # pyright: ignore[reportIncompatibleMethodOverride]
-        RUNS["linear.chunks"] += 1
         tokens, outs, states = Tokens(query, key, value, gate, beta), [], []
         for span in pieces(tokens):
             states.append(state)
-            out, state = advance_piece(tokens.part(*span), state)
+            out, state = advance(tokens.part(*span), state)
             outs.append(out)
         ctx.save_for_backward(*tokens, *states)
         return torch.cat(outs, dim=2), state
