@@ -198,11 +198,20 @@ void linear_attention(const Rule& rule, const MaybeTensor& query, const Tensor& 
     qkv::linear(kernels(), problem, threads);
 }
 
+// Gates and β as a tensor of four dimensions: (heads), (batch, heads, n) or (batch, heads, n, width).
+qkv::Tensor4 per_token(const View& view) {
+    const int64_t* s = view.strides;
+    if (view.rank == 1) return {data_of(view), {0, s[0], 0, 0}};
+    if (view.rank == 3) return {data_of(view), {s[0], s[1], s[2], 0}};
+    if (view.rank != 4) throw nb::value_error("a tensor of another number of dimensions");
+    return tensor_of(view);
+}
+
 void state_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& out,
                      const MaybeTensor& log_gate, const MaybeTensor& beta, const MaybeTensor& keep,
                      const MaybeTensor& resets, const MaybeTensor& state, int threads) {
     const View q = view_of(query, 4), k = view_of(key, 4), v = view_of(value, 4), o = view_of(out, 4);
-    const View g = log_gate ? view_of(*log_gate, 4) : View{}, b = beta ? view_of(*beta, 4) : View{};
+    const View g = log_gate ? view_of(*log_gate) : View{}, b = beta ? view_of(*beta) : View{};
     const qkv::StateProblem problem = {dtype_of(k),
                                        k.shape[0],
                                        q.shape[1],
@@ -213,12 +222,14 @@ void state_attention(const Tensor& query, const Tensor& key, const Tensor& value
                                        tensor_of(q),
                                        tensor_of(k),
                                        tensor_of(v),
-                                       log_gate ? g.shape[3] : 0,
+                                       !log_gate        ? 0
+                                       : g.rank == 4 ? g.shape[3]
+                                                     : 1,
                                        log_gate ? dtype_of(g) : qkv::Dtype::float32,
-                                       log_gate ? tensor_of(g) : qkv::Tensor4{},
+                                       log_gate ? per_token(g) : qkv::Tensor4{},
                                        beta.has_value(),
                                        beta ? dtype_of(b) : qkv::Dtype::float32,
-                                       beta ? tensor_of(b) : qkv::Tensor4{},
+                                       beta ? per_token(b) : qkv::Tensor4{},
                                        data_of<const uint8_t>(keep),
                                        data_of<const uint8_t>(resets),
                                        data_of<float>(state),

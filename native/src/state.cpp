@@ -175,6 +175,7 @@ private:
             if (!kept(begin_ + t)) continue;
             const char* from = address(gate, problem_.gate_dtype, head_, begin_ + t);
             kernels_.widen_row(from, step, count, problem_.gate_dtype, to);
+            for (int64_t c = 0; c < count; ++c) closed_ = closed_ | (to[c] == -INFINITY);
         }
         if (!all_.channels) std::fill(factors_ + rows_, factors_ + round_up(rows_, kLine), 0.0f);
         kernels_.exponentials(factors_, round_up(rows_ * row, kLine), 1.0f, 0.0f);
@@ -185,6 +186,7 @@ private:
         rows_ = end - begin;
         key_ = rows_of(problem_.key, head_, 0, problem_.width, all_.slots, keys_);
         value_ = rows_of(problem_.value, head_, first_, columns_, value_slots_, values_);
+        closed_ = false;
         if (all_.gated) load_gates();
         for (int64_t t = 0; all_.delta && t < rows_; ++t) {
             const char* from = address(problem_.beta, problem_.beta_dtype, head_, begin + t);
@@ -200,7 +202,13 @@ private:
         prepare();
         if (all_.delta) solve();
         const Rows change = all_.delta ? Rows{changes_, value_slots_} : value_;
-        const bool any = kernels_.find_odd_columns(change.at, change.stride, rows_, value_slots_, marks_);
+        bool any = kernels_.find_odd_columns(change.at, change.stride, rows_, value_slots_, marks_);
+        // A gate of -inf forgets a state that is not finite, which a factor of 0 would not.
+        uint8_t* held = marks_ + value_slots_ / kLine;
+        if (closed_ && kernels_.find_odd_columns(state_, stride_, problem_.width, value_slots_, held)) {
+            any = true;
+            for (int64_t n = 0; n < value_slots_ / kLine; ++n) marks_[n] = marks_[n] | held[n];
+        }
         for (int64_t g = 0; g < all_.group; ++g) answer(g, change, any ? marks_ : nullptr);
         update(change, any ? marks_ : nullptr);
     }
@@ -362,6 +370,7 @@ private:
             } else if (all_.gated) {
                 std::fill(factors, factors + width, factors_[t]);
             }
+            if (closed_) forget(t, from, to);
             for (int64_t g = 0; g < all_.group; ++g) {
                 kernels_.widen_row(address(problem_.query, problem_.dtype, head_ * all_.group + g, begin_ + t),
                                    problem_.query.stride[3] * element, width, problem_.dtype, token_queries_ + g * slots);
@@ -373,6 +382,16 @@ private:
             for (int64_t g = 0; g < all_.group; ++g) {
                 write(head_ * all_.group + g, t, from, to, token_out_ + g * value_slots_);
             }
+        }
+    }
+
+    // A gate of -inf leaves 0, whatever the state was.
+    void forget(int64_t t, int64_t from, int64_t to) {
+        const char* gate = address(problem_.gate, problem_.gate_dtype, head_, begin_ + t);
+        const int64_t step = problem_.gate.stride[3] * element_size(problem_.gate_dtype);
+        for (int64_t c = 0; c < problem_.width; ++c) {
+            if (widen(gate + (all_.channels ? c * step : 0), problem_.gate_dtype) != -INFINITY) continue;
+            std::fill(state_ + c * stride_ + from, state_ + c * stride_ + to, 0.0f);
         }
     }
 
@@ -397,6 +416,7 @@ private:
     uint8_t* marks_;
     Rows key_ = {}, value_ = {};
     int64_t stride_ = 0, begin_ = 0, rows_ = 0, known_ = 0;
+    bool closed_ = false;  // whether a gate of the chunk is -inf
     float known_factors_[kStateChunk];
 };
 

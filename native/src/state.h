@@ -4,7 +4,8 @@
 //   S' = diag(e^g) S, S = S' + k uᵀ, o = Sᵀ q, with u = v (linear) or u = β (v - S'ᵀ k) (delta rule).
 // Prompts are processed in chunks: a chunk's u solve a lower triangular system, from which outputs and the next state
 // follow by products of matrices. Factors of gates are products of e^g, never quotients, so that a gate may be -inf and
-// nothing overflows. A chunk with NaN or infinities is processed token by token: they reach no earlier token.
+// nothing overflows; such a gate forgets even a NaN. A chunk with NaN or infinities is processed token by token: they
+// reach no earlier token.
 
 #include <cstdint>
 

@@ -15,6 +15,7 @@ constexpr int kStateVectors = 8;
 #else
 constexpr int kStateVectors = 4;
 #endif
+constexpr int64_t kAheadFloats = 64 * 65;
 constexpr float kLeastNormal = 0x1p-126f;
 
 QKV_INLINE Float without_subnormals(Float x) { return where_less(x, constant(kLeastNormal), zero(), x); }
@@ -62,10 +63,17 @@ QKV_INLINE void advance_columns(float* state, int64_t stride, const StateToken& 
             sums[v] = zero();
         }
     }
+    // The first pass waits for memory, the second does not: it fetches the state of the next head, if that follows and
+    // both fit into the first cache.
+    const bool ahead = token.delta && token.width * stride <= kAheadFloats;
     for (int64_t c = 0; c < token.width; ++c) {
         const Float factor = broadcast(token.factors + c), key = broadcast(token.key + c);
         const Float query = broadcast(token.queries + c);
         float* row = state + c * stride;
+        QKV_UNROLL
+        for (int v = 0; v < vectors * kVectorBytes && ahead; v += 64) {
+            __builtin_prefetch(reinterpret_cast<const char*>(row + token.width * stride) + v, 1, 2);
+        }
         QKV_UNROLL
         for (int v = 0; v < vectors; ++v) {
             const Float decayed = multiply(column<vectors, some>(row, v, rest), factor);
@@ -244,23 +252,28 @@ void solve_lower(const float* lower, int64_t lower_stride, int64_t rows, float* 
 }
 
 bool find_odd_columns(const float* matrix, int64_t stride, int64_t rows, int64_t count, uint8_t* odd) {
-    constexpr int kVectors = kGroupTokens / kLanes;
+    constexpr int kVectors = kGroupTokens / kLanes, kGroups = 4;
     bool any = false;
-    for (int64_t c = 0; c < count; c += kGroupTokens) {
-        Float sums[2][kVectors];
+    for (int64_t c = 0; c < count; c += kGroups * kGroupTokens) {
+        const int64_t groups = count - c < kGroups * kGroupTokens ? (count - c) / kGroupTokens : kGroups;
+        Float sums[kGroups * kVectors];
         QKV_UNROLL
-        for (int v = 0; v < kVectors; ++v) sums[0][v] = sums[1][v] = zero();
+        for (int v = 0; v < kGroups * kVectors; ++v) sums[v] = zero();
         for (int64_t r = 0; r < rows; ++r) {
-            QKV_UNROLL
-            for (int v = 0; v < kVectors; ++v) {
-                sums[r & 1][v] = add(sums[r & 1][v], load_unaligned(matrix + r * stride + c + v * kLanes));
+            const float* row = matrix + r * stride + c;
+            if (groups == kGroups) {
+                QKV_UNROLL
+                for (int v = 0; v < kGroups * kVectors; ++v) sums[v] = add(sums[v], load_unaligned(row + v * kLanes));
+            } else {
+                for (int64_t v = 0; v < groups * kVectors; ++v) sums[v] = add(sums[v], load_unaligned(row + v * kLanes));
             }
         }
-        uint32_t bits = 0;
-        QKV_UNROLL
-        for (int v = 0; v < kVectors; ++v) bits |= nan_bits(multiply(add(sums[0][v], sums[1][v]), zero()));
-        odd[c / kGroupTokens] = bits != 0;
-        any = any || bits != 0;
+        for (int64_t g = 0; g < groups; ++g) {
+            uint32_t bits = 0;
+            for (int v = 0; v < kVectors; ++v) bits |= nan_bits(multiply(sums[g * kVectors + v], zero()));
+            odd[c / kGroupTokens + g] = bits != 0;
+            any = any || bits != 0;
+        }
     }
     return any;
 }

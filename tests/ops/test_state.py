@@ -45,7 +45,7 @@ def recurrence(
                 now[b] = 0
             if keep is not None and not keep[b, i]:
                 continue
-            now[b] = gate[b, :, i].exp()[..., None] * now[b]
+            now[b] = gate[b, :, i].exp()[..., None] * now[b].masked_fill(gate[b, :, i, :, None] == -math.inf, 0)
             change = value[b, :, i]
             if rule == "delta":
                 change = beta[b, :, i, None].double() * (change - torch.einsum("hwv,hw->hv", now[b], key[b, :, i]))
@@ -137,6 +137,18 @@ def test_nan_reaches_what_attends_to_it_and_no_earlier_token(poisoned: str, gate
     out = check(given)
     assert (out.isnan() == wanted.isnan()).all()
     assert not out[:, :, :41].isnan().any()
+
+
+def test_a_gate_of_minus_infinity_forgets_nan() -> None:
+    for gate in ("token", "channel"):
+        for rule in ("linear", "delta"):
+            for length in (3, 70):
+                given = draw(length, gate, rule, width_v=37)
+                given["state"][0, :, :, 30] = math.nan
+                given["log_gate"][:, :, 2] = -math.inf
+                out = check(given)
+                assert out[0, :, :1, 30].isnan().all()
+                assert not out[0, :, 2:].isnan().any()
 
 
 def test_bits_do_not_depend_on_threads_rows_or_layout() -> None:

@@ -231,6 +231,12 @@ IDENTITY, ELU1, RELU, SQUARED, POWER = range(5)
 _HUGE_PAGES_FROM, _HUGE_PAGE = 8 << 20, 2 << 20
 
 
+def _advise_huge(out: Tensor) -> None:
+    if out.nbytes >= _HUGE_PAGES_FROM:
+        first = -(-out.data_ptr() // _HUGE_PAGE) * _HUGE_PAGE
+        advise_huge_pages(first, out.nbytes // _HUGE_PAGE * _HUGE_PAGE - _HUGE_PAGE)
+
+
 class FeatureRule(NamedTuple):
     """A feature map of the native library.
 
@@ -299,9 +305,7 @@ def linear_attention(
     if query is not None:
         query = query.resolve_neg()
         out = torch.empty(batch, heads_q, len_q, value.shape[3], dtype=query.dtype, device="cpu")
-        if out.nbytes >= _HUGE_PAGES_FROM:
-            first = -(-out.data_ptr() // _HUGE_PAGE) * _HUGE_PAGE
-            native.advise_huge_pages(first, out.nbytes // _HUGE_PAGE * _HUGE_PAGE - _HUGE_PAGE)
+        _advise_huge(out)
     keep = None if keep is None else keep.contiguous()
     native.linear_attention(
         rule, query, key, value, out, keep=keep, offset=offset, normalize=normalize, state=state, direct=direct,
@@ -363,16 +367,12 @@ def state_attention(
     sizes = (batch, length, heads_q) if heads_last else (batch, heads_q, length)
     out = torch.empty(*sizes, width_v, dtype=query.dtype, device="cpu")
     out = out.transpose(1, 2) if heads_last else out
-    if log_gate is not None:
-        gate = log_gate.resolve_neg()
-        gate = gate[None, :, None].expand(batch, heads_kv, length) if gate.dim() == 1 else gate
-        log_gate = gate[..., None] if gate.dim() == 3 else gate
-    corrected = None
+    _advise_huge(out)
     if rule == "delta":
         beta = value.new_ones(()).expand(batch, heads_kv, length) if beta is None else beta.resolve_neg()
-        corrected = beta[..., None]
     native.state_attention(
-        query, key, value, out, log_gate=log_gate, beta=corrected, keep=None if keep is None else keep.contiguous(),
+        query, key, value, out, log_gate=None if log_gate is None else log_gate.resolve_neg(),
+        beta=beta if rule == "delta" else None, keep=None if keep is None else keep.contiguous(),
         resets=None if resets is None else resets.contiguous(), state=state,
         threads=torch.get_num_threads() if threads is None else threads,
     )  # fmt: skip
