@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import runtime
+from ..cache.eviction import named_policy
 from ..cache.formats import FORMATS
 from ..errors import MissingExtra, OptionError, QkvError, ShapeError, complaint
 from ..render.escapes import clean, json_text
@@ -44,6 +45,8 @@ class Options(NamedTuple):
     prompts: list[str] = []  # noqa: RUF012 - of a named tuple, which is frozen
     compare: bool = False
     chat: bool = False
+    keep: int | None = None
+    evict: str = "streaming"
 
     def choice(self, turn: int = 0) -> dict[str, Any]:
         """How tokens are chosen, as `Model.generate` takes it; each turn of a chat has another seed."""
@@ -120,6 +123,8 @@ def _generate(
     if _is_encoder_decoder(options.model):
         if find_spec("transformers") is None:
             raise MissingExtra("an encoder-decoder", "transformers", "hf")
+        if options.keep is not None:
+            raise OptionError(complaint("--keep", options.keep, "None for an encoder-decoder, which evicts nothing"))
         from .generate_transformers import run_transformers
 
         found = run_transformers(options, stream, compare=False)
@@ -144,7 +149,8 @@ def _generate(
         )
     plan = _plan_of(model, longest, options)
     said(plan)
-    cache = model.cache(len(prompts), dtype=STORAGE[options.kv_cache].dtype)
+    eviction = None if options.keep is None else named_policy(options.evict, options.keep)
+    cache = model.cache(len(prompts), dtype=STORAGE[options.kv_cache].dtype, eviction=eviction)
     say, times = stream and stream(model.tokenizer), [perf_counter()]
 
     def arrived(row: int, token: int, _: str) -> None:

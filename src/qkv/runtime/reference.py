@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,7 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..cache.decode import decode
+from ..cache.eviction import FirstLast, Policy
 from ..cache.kv import KVCache
+from ..errors import OptionError, complaint
 from ..nn.positions import positions_after
 from ..ops.packed import FEW_ROWS
 from ..shapes import Bool, Float, Int
@@ -110,10 +113,37 @@ def real_tokens(n: int, lengths: Int[Tensor, " batch"], padding: str) -> Bool[Te
     return index < lengths[:, None] if padding == "right" else index >= n - lengths[:, None]
 
 
-def new_caches(program: Program, batch: int, dtype: torch.dtype, capacity: int | None) -> list[KVCache]:
-    """An empty cache for each layer."""
-    parts = (layer.attention for layer in program.layers)
-    return [KVCache(batch, a.kv_heads, a.width, window=a.window, dtype=dtype, capacity=capacity) for a in parts]
+def new_caches(
+    program: Program, batch: int, dtype: torch.dtype, capacity: int | None, eviction: Policy | None = None
+) -> list[KVCache]:
+    """An empty cache for each layer; layers with a window keep it and do without `eviction`."""
+    if eviction is not None and eviction.positions == "renumbered" and program.positions is not None:
+        wanted = "'absolute' for a model with learned positions, which are added before the first layer"
+        raise OptionError(complaint("positions", "'renumbered'", wanted))
+    caches = []
+    for layer in program.layers:
+        attention = layer.attention
+        rules: dict[str, Any] = {"window": attention.window}
+        if eviction is not None and attention.window is None:
+            rules = _forgetting(eviction, attention.rotary)
+        caches.append(KVCache(batch, attention.kv_heads, attention.width, dtype=dtype, capacity=capacity, **rules))
+    return caches
+
+
+def _forgetting(eviction: Policy, rotary: Rotary | None) -> dict[str, Any]:
+    """The options of a layer's cache: the first and the last tokens are a ring, which copies nothing."""
+    if eviction.positions == "absolute":
+        if isinstance(eviction, FirstLast) and eviction.last > 0:
+            return {"window": eviction.last, "sinks": eviction.first}
+        return {"eviction": eviction}
+    if eviction.rotate is None and rotary is not None:
+
+        def rotate(key: Tensor, shift: Tensor) -> Tensor:
+            angle = shift.unsqueeze(-1) * rotary.frequencies
+            return _rotated(rotary, key, angle.cos().float(), angle.sin().float())
+
+        eviction = replace(eviction, rotate=rotate)
+    return {"eviction": eviction}
 
 
 def product(
