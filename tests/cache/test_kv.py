@@ -585,3 +585,16 @@ def test_a_copy_is_independent_too(copied):
     holds(cache, plain)
     step(cache, plain, 2, seed=2)
     holds(other, model)
+
+
+def test_forks_that_are_dropped_before_they_append_leave_nothing():
+    cache = qkv.KVCache(batch=1, heads=2, width=3)
+    cache.append(torch.randn(1, 2, 65, 3), torch.randn(1, 2, 65, 3))
+    for _ in range(5):
+        cache.fork()
+        gc.collect()
+    assert len(cache._pool._collected) == 1  # the last one
+    cache.fork().append(torch.randn(1, 2, 1, 3), torch.randn(1, 2, 1, 3))
+    gc.collect()
+    cache.append(torch.randn(1, 2, 64, 3), torch.randn(1, 2, 64, 3))
+    assert not cache._pool.shared

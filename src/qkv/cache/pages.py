@@ -274,9 +274,7 @@ class PagePool(LockOwner):
         """
         if count <= 0:
             return []
-        while self._collected:
-            table, pages = self._collected.popleft()
-            self.release(table.all() + pages)
+        self._release_collected()
         if len(self._free) < count:
             self._grow(count - len(self._free), prompt)
         taken = self._free[-count:]
@@ -292,6 +290,7 @@ class PagePool(LockOwner):
 
     def share(self, addresses: Sequence[int]) -> None:
         """Add an owner to each page."""
+        self._release_collected()  # of forks that were dropped before they appended anything
         shared = self.shared
         for address in addresses:
             shared[address] = shared.get(address, 1) + 1
@@ -315,6 +314,11 @@ class PagePool(LockOwner):
             else:
                 shared[address] = owners - 1
         return unowned
+
+    def _release_collected(self) -> None:
+        while self._collected:
+            table, pages = self._collected.popleft()
+            self.release(table.all() + pages)
 
     def release_later(self, table: PageTable, pages: list[int]) -> None:
         """`release` for a garbage-collected cache: callable at any time, from any thread, without the lock."""
