@@ -104,7 +104,7 @@ void run_program(Program& program, const Tensor& tokens, const std::vector<int64
     std::vector<PagedCache> tables;
     for (int64_t n = 0; n < pages.shape[0]; ++n) {
         const int64_t* c = static_cast<const int64_t*>(data_of(pages)) + n * kCacheNumbers;
-        tables.push_back({{static_cast<Dtype>(c[2]), c[3], c[4], c[5]},
+        tables.push_back({{Storage::of_code(c[2]), c[3], c[4], c[5]},
                           address<const int64_t>(static_cast<uintptr_t>(c[0])), c[1]});
     }
     const TokenStep step = {static_cast<int64_t>(counts.size()),

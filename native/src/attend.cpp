@@ -5,6 +5,7 @@
 #include "cache.h"
 #include "parallel.h"
 #include "query_rows.h"
+#include "rotation.h"
 #include "scalar.h"
 #include "scratch.h"
 
@@ -26,6 +27,11 @@ struct Sums {
     float* weight;
     float* highest;
 };
+
+// What rotated keys and queries were divided by, twice but for one rotation (rotation.h).
+float rotated_block_of(const PageLayout& layout) {
+    return is_rotated(layout.storage.keys) ? static_cast<float>(rotated_block(layout.width)) : 1.0f;
+}
 
 float finite_or_zero(float highest) { return highest == kNegInf ? 0.0f : highest; }
 
@@ -81,7 +87,7 @@ private:
     }
 
     // Whether several blocks of rows read a page, which is then widened once, into scratch.
-    bool shares_pages() const { return layout_.storage != Dtype::float32 && rows_ > kMaxBlockRows; }
+    bool shares_pages() const { return rows_ > kMaxBlockRows && (layout_.storage.keys != Dtype::float32 || layout_.storage.values != Dtype::float32); }
 
     // An upper bound of the number of keys that any query of the batch row attends to.
     int64_t attended_keys(int64_t b) const {
@@ -192,12 +198,10 @@ private:
         bool masked[kMaxRows * kPartTokens];  // only set if a value may be non-finite
         for (int r = 0; r < rows.count(); ++r) {
             float* row = scores + r * kPartTokens;
-            if (!scales_after_max_ && !layout_.scaled()) {
-                kernels_.scale_scores(row, keys, problem_.scale, nullptr, problem_.softcap);
-            }
+            if (!scales_after_max_) kernels_.scale_scores(row, keys, scale_, problem_.softcap);
             rows.add_bias(r, first_key, keys, row);
             rows.mask_scores(r, first_key, keys, row);
-            const float factor = scales_after_max_ ? problem_.scale : 1.0f;
+            const float factor = scales_after_max_ ? scale_ : 1.0f;
             const float highest = kernels_.largest_score(row, keys);
             if (marks & kNonfinite) mark_masked(row, keys, masked + r * kPartTokens);
             part.highest[r] = highest * factor;
@@ -221,7 +225,7 @@ private:
     }
 
     NextRead keys_of(const QueryRows& rows, int64_t page) const {
-        return part_of_page(rows, page, layout_.keys_at(), layout_.values_at());
+        return part_of_page(rows, page, PageLayout::kHeaderBytes, layout_.values_at());
     }
 
     void score(const QueryRows& rows, int64_t page, int tokens, const float* queries, float* widened, float* scores,
@@ -229,48 +233,33 @@ private:
         if (problem_.plain != nullptr) {
             pack_plain_keys(rows, page, widened);
             kernels_.score_page(queries, rows.count(), reinterpret_cast<const char*>(widened), Dtype::float32,
-                                layout_.width_slots(), scores, kPartTokens, tokens, ahead, nullptr);
+                                layout_.width_slots(), nullptr, scores, kPartTokens, tokens, ahead, nullptr);
             return;
         }
         const char* slab = problem_.cache.slab(rows.batch(), page, rows.head());
-        const char* keys = slab + layout_.keys_at();
-        kernels_.score_page(queries, rows.count(), keys, layout_.storage, layout_.width_slots(), scores, kPartTokens,
-                            tokens, ahead, widened);
-        if (!layout_.scaled()) return;
-        const auto* token_scales = reinterpret_cast<const float*>(slab + PageLayout::kHeaderBytes);
-        for (int r = 0; r < rows.count(); ++r) {
-            kernels_.scale_scores(scores + r * kPartTokens, kPageTokens, problem_.scale, token_scales,
-                                  problem_.softcap);
-        }
+        kernels_.score_page(queries, rows.count(), slab + layout_.keys_at(), layout_.storage.keys,
+                            layout_.width_slots(), layout_.key_scales(slab), scores, kPartTokens, tokens, ahead,
+                            widened);
     }
 
-    void weigh(const QueryRows& rows, int64_t page, int64_t from, int64_t to, float* weights, const bool* masked,
+    void weigh(const QueryRows& rows, int64_t page, int64_t from, int64_t to, const float* weights, const bool* masked,
                float* widened, float* sums, const NextRead& ahead) const {
         if (problem_.plain != nullptr) {
             weigh_plain(rows, page, from, to, weights, masked, widened, sums);
             return;
         }
         const char* slab = problem_.cache.slab(rows.batch(), page, rows.head());
-        const char* values = slab + layout_.values_at();
         const int64_t first = std::max<int64_t>(from - page * kPageTokens, 0);
         const int64_t last = std::min<int64_t>(to - page * kPageTokens, kPageTokens);
-        const float* token_scales = nullptr;
-        if (layout_.scaled()) {
-            token_scales = reinterpret_cast<const float*>(slab + PageLayout::kHeaderBytes) + kPageTokens;
-        }
-        values += first * value_slots_ * element_size(layout_.storage);
+        const char* values = slab + layout_.values_at() + first * layout_.value_bytes();
+        const char* scales = layout_.value_scales(slab, first);
         if (slab[0] & kNonfinite) {
-            weigh_nonfinite(rows.count(), last - first, weights + first, masked + first, values, layout_.storage,
-                            token_scales == nullptr ? nullptr : token_scales + first, sums);
+            weigh_nonfinite(rows.count(), last - first, weights + first, masked + first, values, layout_.storage.values,
+                            scales, sums);
             return;
         }
-        if (token_scales != nullptr) {
-            for (int r = 0; r < rows.count(); ++r) {
-                kernels_.multiply_rows(weights + r * kPartTokens, kPageTokens, token_scales);
-            }
-        }
-        kernels_.weigh_page(weights + first, kPartTokens, rows.count(), values, layout_.storage, value_slots_,
-                            static_cast<int>(last - first), sums, ahead, widened);
+        kernels_.weigh_page(weights + first, kPartTokens, rows.count(), values, layout_.storage.values, value_slots_,
+                            scales, static_cast<int>(last - first), sums, ahead, widened);
     }
 
     // Transposes and widens keys into the layout of a page.
@@ -307,7 +296,7 @@ private:
             weigh_nonfinite(rows.count(), count, weights + begin, masked + begin, values, Dtype::float32, nullptr, sums);
             return;
         }
-        kernels_.weigh_page(weights + begin, kPartTokens, rows.count(), values, Dtype::float32, value_slots_,
+        kernels_.weigh_page(weights + begin, kPartTokens, rows.count(), values, Dtype::float32, value_slots_, nullptr,
                             static_cast<int>(count), sums, {}, nullptr);
     }
 
@@ -318,16 +307,16 @@ private:
     // 0 · NaN is NaN: if a value may be non-finite, a row adds only tokens with a score above -inf, one by one in the
     // same order of operations, so that a masked NaN changes no bit.
     void weigh_nonfinite(int rows, int64_t tokens, const float* weights, const bool* masked, const char* values,
-                         Dtype storage, const float* token_scales, float* sums) const {
+                         Dtype storage, const char* scales, float* sums) const {
         for (int r = 0; r < rows; ++r) {
             for (int64_t t = 0; t < tokens; ++t) {
                 if (masked[r * kPartTokens + t]) continue;
                 float weight = weights[r * kPartTokens + t];
-                if (token_scales != nullptr) weight *= token_scales[t];
-                const char* value = values + t * value_slots_ * element_size(storage);
-                if (weight == 0.0f && !is_scaled(storage)) weight = positive_if_nonfinite(value, storage);
-                kernels_.weigh_page(&weight, 1, 1, value, storage, value_slots_, 1, sums + r * value_slots_, {},
-                                    nullptr);
+                const char* value = values + t * stored_bytes(storage, value_slots_);
+                if (weight == 0.0f && scales == nullptr) weight = positive_if_nonfinite(value, storage);
+                kernels_.weigh_page(&weight, 1, 1, value, storage, value_slots_,
+                                    scales == nullptr ? nullptr : scales + t * scale_size(storage), 1,
+                                    sums + r * value_slots_, {}, nullptr);
             }
         }
     }
@@ -387,6 +376,7 @@ private:
             if (factor == 0.0f) factor = positive_if_nonfinite(values, Dtype::float32);
             for (int64_t c = 0; c < value_slots_; ++c) values[c] *= factor;
             if (again != nullptr) replace_overflows(values, again + r * value_slots_, factor);
+            if (is_rotated(layout_.storage.values)) rotate_back(values, layout_.value_width);
             rows.write(r, values, problem_.lse == nullptr ? 0.0f : finite_or_zero(highest) + std::log(weight));
         }
     }
@@ -418,9 +408,9 @@ private:
     const PageLayout layout_;
     const int64_t rows_, max_rows_, tiles_, units_, value_slots_;
     const int64_t query_floats_, score_floats_, sums_floats_, page_floats_;
+    const float scale_ = problem_.scale * rotated_block_of(layout_);
     // A positive scale without softcap is applied inside the exponential, where it costs nothing.
-    const bool scales_after_max_ = problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr &&
-                              !layout_.scaled();
+    const bool scales_after_max_ = problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr;
     int64_t max_parts_ = 1, whole_parts_ = 1;
     int threads_ = 1;
 };

@@ -24,7 +24,7 @@ public:
     int64_t from(int r) const { return from_[r]; }
     int64_t to(int r) const { return to_[r]; }
 
-    // out[c][r]; channels beyond the width are 0.
+    // out[c][r], rotated if the keys are; channels beyond the width are 0.
     void pack(const KernelTable& kernels, float* out) const;
 
     // Sets the scores of row r for masked keys, counted from `first_key`, to -inf.

@@ -32,6 +32,7 @@ from ..ops.kernels import NativeStep
 from ..ops.loader import limit_threads_after_fork
 from ..shapes import Float
 from ..similarity import AnySimilarity, Argmax, Softmax, as_similarity
+from .choosing import choose_format, last_queries
 from .formats import StorageFormat
 from .inputs import (
     DecodeInputs,
@@ -154,7 +155,11 @@ def _make_plan(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | N
 
 def _find_plan(query: Any, key: Any, value: Any, cache: KVCache, similarity: AnySimilarity | None) -> Plan | None:
     """The plan of the same call on another cache, such as another layer of a model."""
-    if cache.token_type is not None or not (type(query) is type(key) is type(value) is Tensor):
+    if (
+        cache.token_type is not None
+        or cache.bound is not None
+        or not (type(query) is type(key) is type(value) is Tensor)
+    ):
         return None
     if not isinstance(similarity, AnySimilarity | None):  # refused later, with a message
         return None
@@ -237,6 +242,7 @@ def _run(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None = 
     out = allocate((*step.query.shape[:3], cache.value_width), step.query.dtype, step.query.device)
     if no_tokens:
         return out.zero_()
+    deciding = None if cache.bound is None else last_queries(step)
     try:
         cache.reserve(extent.len_q, step.counts)
         cache.write(step.key, step.value, step.counts, step.left)
@@ -254,6 +260,9 @@ def _run(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None = 
         cache.cancel()
         raise
     cache.commit(step.key, step.counts)
+    if deciding is not None:
+        similarity = step.similarity if isinstance(step.similarity, Softmax) else Softmax()
+        choose_format(cache, *deciding, similarity.scale_for(cache.width))
     return out
 
 
@@ -402,7 +411,7 @@ def _gathered_backend(scores: int) -> str:
 
 def native_reasons_against(step: DecodeInputs, storage: StorageFormat) -> tuple[str, ...]:
     reasons = list(ops.reasons())
-    if storage.code is None:
+    if storage.native_code is None:
         reasons.append(f"the kernel does not read the storage format {storage.name}")
     if not step.query.is_cpu:
         reasons.append(f"the kernel runs on the CPU, not on {step.query.device.type}")

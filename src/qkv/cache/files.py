@@ -1,8 +1,8 @@
 """Saved caches and states: safetensors files, written atomically and validated before they are loaded.
 
-A KVCache: key (batch, heads, span, width) and value (…, value_width) in the storage dtype, for int8 key_scale and
-value_scale (batch, heads, span); lengths and starts (batch,). Index t of row b is the token at position starts[b] + t;
-zeros follow the last token. The metadata have dtype, capacity and window.
+A KVCache: the elements (`StorageFormat.elements`) of key (batch, heads, span, …) and value, for formats with scales
+key_scale and value_scale (batch, heads, span, groups); lengths and starts (batch,). Index t of row b is the token at
+position starts[b] + t; zeros follow the last token. The metadata have dtype, width, value_width, capacity and window.
 
 A LinearState: lengths and summed (batch,), the sums, and key, value and keep of the recent tokens. The metadata have
 the similarity's repr, the dtype and the sizes.
@@ -36,7 +36,7 @@ _FORMAT, _VERSION = "qkv.KVCache", "1"
 _STATE_FORMAT, _STATE_VERSION = "qkv.LinearState", "1"
 _SAFETENSORS_DTYPES = {torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.bfloat16: "BF16"}
 _SAFETENSORS_DTYPES |= {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16"}
-_SAFETENSORS_DTYPES |= {torch.int64: "I64", torch.int8: "I8"}
+_SAFETENSORS_DTYPES |= {torch.int64: "I64", torch.int8: "I8", torch.uint8: "U8"}
 # Bytes. A cache has at most six tensors: its header needs less than 2 KiB.
 _MAX_CACHE_HEADER = 1 << 16
 _MAX_LENGTH = 1 << 48
@@ -47,7 +47,7 @@ def save(cache: KVCache, path: str | os.PathLike[str]) -> None:
     target = check_path(path)
     with cache.lock:
         tensors = _cache_tensors(cache)
-        limits = {name: str(limit or "") for name, limit in (("capacity", cache.capacity), ("window", cache.window))}
+        limits = {name: str(getattr(cache, name) or "") for name in ("width", "value_width", "capacity", "window")}
     about = {"format": _FORMAT, "version": _VERSION, "dtype": cache.format.name}
     write_safetensors(target, tensors, about | limits)
 
@@ -133,12 +133,16 @@ def load(kind: type[KVCache], path: str | os.PathLike[str]) -> KVCache:
         key = tuple(file.get_slice("key").get_shape()) if "key" in file.keys() else ()  # noqa: SIM118
         if len(key) != 4 or min(key[0], key[1], key[3]) < 1:
             raise damaged_file(source, f"key of shape {key}")
-        numbers, per_row = _SAFETENSORS_DTYPES[storage.dtype], (key[:1], "I64")
-        expected = {"key": (key, numbers), "value": ((*key[:3], -1), numbers), "lengths": per_row, "starts": per_row}
-        if storage.has_scales:
-            expected |= {"key_scale": (key[:3], "F32"), "value_scale": (key[:3], "F32")}
+        value = tuple(file.get_slice("value").get_shape()) if "value" in file.keys() else ()  # noqa: SIM118
+        width = _number(source, about, "width") if storage.group else key[3]
+        value_width = _number(source, about, "value_width") if storage.of_values.group else value[-1] if value else 0
+        expected: dict[str, tuple[tuple[int, ...], str]] = {"lengths": (key[:1], "I64"), "starts": (key[:1], "I64")}
+        for name, of, numbers in (("key", storage, width), ("value", storage.of_values, value_width)):
+            expected[name] = (*key[:3], of.elements(numbers)), _SAFETENSORS_DTYPES[of.element]
+            if of.has_scales:
+                expected[f"{name}_scale"] = (*key[:3], of.scales_of(numbers)), _SAFETENSORS_DTYPES[of.scales]
         tensors = _read_tensors(source, file, expected)
-    return _build_cache(kind, source, storage, capacity, window, tensors)
+    return _build_cache(kind, source, storage, (width, value_width), capacity, window, tensors)
 
 
 def _cache_tensors(cache: KVCache) -> dict[str, Tensor]:
@@ -152,7 +156,7 @@ def _cache_tensors(cache: KVCache) -> dict[str, Tensor]:
             out[row, :, : tensor.shape[1]] = tensor
         return out
 
-    names = ("key", "value", "key_scale", "value_scale") if cache.format.has_scales else ("key", "value")
+    names = [name for name, part in rows[0][1]._asdict().items() if part is not None]
     tensors = {name: stacked([getattr(stored, name) for _, stored in rows]) for name in names}
     starts = torch.tensor([start for start, _ in rows], dtype=torch.int64)
     return tensors | {"lengths": cache.lengths, "starts": starts}
@@ -162,12 +166,14 @@ def _build_cache(
     kind: type[KVCache],
     source: Path,
     storage: StorageFormat,
+    widths: tuple[int, int],
     capacity: int | None,
     window: int | None,
     tensors: dict[str, Tensor],
 ) -> KVCache:
     lengths, starts = tensors["lengths"].numpy(), tensors["starts"].numpy()
-    (batch, heads, span, width), value_width = tensors["key"].shape, tensors["value"].shape[3]
+    batch, heads, span, _ = tensors["key"].shape
+    width, value_width = widths
     counts = lengths - starts
     # With a window, at least the keys that the next query attends to are stored; without one, all.
     latest = np.zeros_like(lengths) if window is None else np.maximum(lengths - window, 0)
@@ -175,8 +181,8 @@ def _build_cache(
     valid = (in_order & (starts % PAGE == 0) & (starts <= latest)).all() and int(counts.max()) == span
     if not valid or (capacity is not None and int(lengths.max()) > capacity):
         raise damaged_file(source, "invalid lengths or starts")
-    for name in ("key", "value") if storage.has_scales else ():
-        if not storage.is_valid(tensors[name], tensors[f"{name}_scale"]):
+    for name, of in (("key", storage), ("value", storage.of_values)):
+        if of.has_scales and not of.is_valid(tensors[name], tensors[f"{name}_scale"]):
             raise damaged_file(source, f"{name} with values that quantization cannot produce")
     try:
         cache = kind(batch, heads, width, value_width=value_width, window=window, dtype=storage.dtype)

@@ -129,8 +129,11 @@ class KVCache(TokenStore):
             cache grows.
         window: Sliding window. A query at position p attends to the keys p − window + 1 … p, and pages that only hold
             older keys are reused.
-        dtype: Storage format: float32, float16, bfloat16, or int8 with one scale per token and head; `cache.formats`
-            takes more. Appended tokens may have any dtype that qkv supports; they are rounded once, on append.
+        dtype: Storage format: float32, float16, bfloat16, int8 with one scale per token and head, "int4" with one for
+            each 32 channels, or "int8/int4" for keys and values; `cache.formats` takes more. Appended tokens may have
+            any dtype that qkv supports; they are rounded once, on append. "auto": the smallest format within `bound`,
+            decided by the first prompt that is decoded, of 32 tokens or more.
+        bound: With dtype="auto" the relative error of the attention of that prompt's last queries (`cache.choosing`).
 
     Raises:
         OptionError: A size is below 1.
@@ -160,17 +163,20 @@ class KVCache(TokenStore):
         value_width: int | None = None,
         capacity: int | None = None,
         window: int | None = None,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | str = torch.float32,
+        bound: float | None = None,
     ) -> None:
         batch, heads, width = check_size("batch", batch), check_size("heads", heads), check_size("width", width)
         value_width = width if value_width is None else check_size("value_width", value_width)
         capacity = None if capacity is None else check_size("capacity", capacity)
         window = None if window is None else check_size("window", window)
-        layout = page_layout(dtype, heads, width, value_width)
+        bound = _check_bound(dtype, bound)
+        layout = page_layout(torch.float32 if bound else dtype, heads, width, value_width)
         if batch * layout.page_bytes * (1 + (capacity or 0) // PAGE) >= 1 << 62:
             given = f"batch {batch}, heads {heads}, width {width}, capacity {capacity}"
             raise ShapeError(complaint("batch, heads, width, capacity", given, "sizes whose bytes fit into 62 bits"))
         self._setup(layout, PagePool(layout.page_bytes), batch, capacity, window)
+        self.bound = bound
         if capacity is not None:
             self._preallocate()
 
@@ -183,8 +189,8 @@ class KVCache(TokenStore):
         return self._window
 
     @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the storage format."""
+    def dtype(self) -> torch.dtype | str:
+        """The storage format as `KVCache(dtype=...)` takes it."""
         return self._layout.format.dtype
 
     @property
@@ -246,6 +252,9 @@ class KVCache(TokenStore):
         tensor([3, 1])
         """
         with self.lock:
+            if self.bound is not None:
+                hint = "the queries of the first prompt decide the format: qkv.decode it, or give a format"
+                raise OptionError(complaint("dtype", '"auto" with append', "a prompt with queries", hint))
             check_new_tokens(self, key, value)
             counts, left = check_lengths(lengths, padding, self.batch, key.shape[2])
             if key.shape[2] == 0 or (counts is not None and not counts.any()):
@@ -348,9 +357,21 @@ class KVCache(TokenStore):
             other._setup(self._layout, self._pool, self.batch, self._capacity, self._window)
             self._pool.share(self._table.all())
             other._set_rows(self._lengths, self._table.copy())
-            other.token_type, other.keep_past = self.token_type, self.keep_past
+            other.token_type, other.keep_past, other.bound = self.token_type, self.keep_past, self.bound
             self._clear_writable_end()
             return other
+
+    def adopt(self, other: KVCache) -> None:
+        """Take over the tokens of another cache of the same sizes, and its storage format; it becomes empty."""
+        with self.lock:
+            self._pool.release(self._table.all() + self._preallocated)
+            other._pool.lock = self._pool.lock  # those who wait for it
+            self._layout, self._pool, self._preallocated, self._plan = other._layout, other._pool, [], None
+            self._set_rows(other._lengths, other._table)
+            other._table = PageTable.empty(other.batch)
+            self.bound = None
+            if self._capacity is not None:
+                self._preallocate()
 
     def reset(self) -> None:
         """Remove all tokens; tokens that are appended later may have another dtype."""
@@ -406,6 +427,7 @@ class KVCache(TokenStore):
         self._preallocated: list[int] = []  # unused pages of those that capacity allocated
         self._preallocated_count = 0
         self._number = register_cache(self)
+        self.bound: float | None = None  # of dtype="auto", until the format is decided
         self.keep_past = False  # whether pages outside the window are kept until `evict_past`
         self.token_type: tuple[torch.dtype, torch.device] | None = None  # of the first append
         self._plan: Any = None  # plan of the last checked decode call; valid while batch and `token_type` stay
@@ -450,7 +472,7 @@ class KVCache(TokenStore):
         if self._window is not None:
             pages = min(pages, -(-self._window // PAGE) + 2)
         self._preallocated_count = len(self._lengths) * pages
-        self._preallocated = self._pool.take(self._preallocated_count, prompt=True)
+        self._preallocated = self._pool.take(self._preallocated_count - self._table.pages, prompt=True)
 
     def reserve(self, n: int, counts: np.ndarray | None) -> None:
         """Add the pages that n (or counts[b]) more tokens need, each owned by this cache alone."""
@@ -536,7 +558,7 @@ class KVCache(TokenStore):
     def write(self, key: Tensor, value: Tensor, counts: np.ndarray | None, left: bool) -> None:
         """Write tokens into the reserved pages; they are not visible before `commit`."""
         key, value = key.detach().resolve_neg(), value.detach().resolve_neg()
-        if cache_append is not None and key.is_cpu and self.format.code is not None:
+        if cache_append is not None and key.is_cpu and self.format.native_code is not None:
             pages = self.view().pages(self._lengths, counts)
             cache_append(key, value, **pages, left=left, threads=torch.get_num_threads())
             return
@@ -649,6 +671,20 @@ class KVCache(TokenStore):
             self._preallocated.extend(pages[:missing])
             pages = pages[missing:]
         self._pool.release(pages)
+
+
+def _check_bound(dtype: object, bound: Any) -> float | None:
+    """The bound of dtype="auto"; None for other formats."""
+    if dtype != "auto":
+        if bound is not None:
+            raise OptionError(complaint("bound", bound, 'None; it is for dtype="auto"'))
+        return None
+    wanted = "a relative error between 0 and 1, such as 0.05"
+    if isinstance(bound, bool) or not isinstance(bound, int | float):
+        raise OptionTypeError(complaint("bound", repr(bound), wanted, 'dtype="auto" takes the format by it'))
+    if not 0 < bound < 1:
+        raise OptionError(complaint("bound", bound, wanted))
+    return float(bound)
 
 
 def check_cache(cache: object) -> KVCache:

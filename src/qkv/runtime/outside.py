@@ -102,7 +102,10 @@ class TransformersModel:
         self.stop_tokens = frozenset(token for token in ends if type(token) is int)
         self._last_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
 
-    def new_cache(self, batch: int, dtype: torch.dtype, capacity: int | None) -> RowCaches:
+    def new_cache(self, batch: int, dtype: torch.dtype | str, capacity: int | None, bound: float | None) -> RowCaches:
+        if bound is not None:
+            wanted = 'None for a model that runs in transformers: give a format, dtype="int8" for example'
+            raise OptionError(complaint("bound", bound, wanted))
         return RowCaches([hf_cache(self.model, dtype=dtype, capacity=capacity) for _ in range(batch)])
 
     def run(

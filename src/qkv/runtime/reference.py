@@ -108,10 +108,13 @@ def real_tokens(n: int, lengths: Int[Tensor, " batch"], padding: str) -> Bool[Te
     return index < lengths[:, None] if padding == "right" else index >= n - lengths[:, None]
 
 
-def new_caches(program: Program, batch: int, dtype: torch.dtype, capacity: int | None) -> list[KVCache]:
+def new_caches(
+    program: Program, batch: int, dtype: torch.dtype | str, capacity: int | None, bound: float | None = None
+) -> list[KVCache]:
     """An empty cache for each layer."""
-    parts = (layer.attention for layer in program.layers)
-    return [KVCache(batch, a.kv_heads, a.width, window=a.window, dtype=dtype, capacity=capacity) for a in parts]
+    parts = [layer.attention for layer in program.layers]
+    options: dict[str, Any] = {"dtype": dtype, "capacity": capacity, "bound": bound}
+    return [KVCache(batch, each.kv_heads, each.width, window=each.window, **options) for each in parts]
 
 
 def product(
