@@ -11,6 +11,7 @@ tokens if llama-cpp-python is installed.
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import statistics
@@ -81,11 +82,10 @@ def errors(model: Any, tokens: list[int]) -> dict[str, list[float]]:
 
 
 class Llama:
-    """llama.cpp with a cache of one type; each object is a context of its own."""
+    """llama.cpp with a cache of one type."""
 
     def __init__(self, path: Path, kind: str, rotated: bool) -> None:
-        import llama_cpp
-
+        llama_cpp = importlib.import_module("llama_cpp")
         os.environ["LLAMA_ATTN_ROT_DISABLE"] = "0" if rotated else "1"
         number = {"f16": 1, "q8_0": 8, "q4_0": 2}[kind]
         options: dict[str, Any] = {"type_k": number, "type_v": number, "flash_attn": True, "logits_all": True}

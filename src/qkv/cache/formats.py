@@ -87,7 +87,7 @@ def rotate(x: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
 
 
 def rotate_back(x: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
-    """s·H·x, the inverse of `rotate`. Sums near the largest number may overflow before they cancel: such rows are shrunk.
+    """s·H·x, the inverse of `rotate`. Sums near the largest number may overflow before they cancel: rows are shrunk.
 
     >>> rotate_back(rotate(torch.tensor([1.0, 2.0, 3.0, 4.0])))
     tensor([1., 2., 3., 4.])
