@@ -63,7 +63,7 @@ def stored_as(cache: KVCache, dtype: torch.dtype | str) -> KVCache:
             )
             parts[name] = torch.stack(list(padded))
     starts = np.array([start for start, _ in rows], dtype=np.int64)
-    other.fill(starts, cache.row_lengths, cache.capacity, StoredTokens(**parts))
+    other.fill(starts, cache.stored_lengths, cache.capacity, StoredTokens(**parts), None, None, None)
     return other
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import OptionError, complaint
+from ..errors import BackendRefused, OptionError, complaint
 from ..hf import cache as hf_cache
 from ..hf import load as hf_load
 from ..inputs import check_size
@@ -102,7 +102,12 @@ class TransformersModel:
         self.stop_tokens = frozenset(token for token in ends if type(token) is int)
         self._last_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
 
-    def new_cache(self, batch: int, dtype: torch.dtype | str, capacity: int | None, bound: float | None) -> RowCaches:
+    def new_cache(
+        self, batch: int, dtype: torch.dtype | str, capacity: int | None, eviction: Any, bound: float | None
+    ) -> RowCaches:
+        if eviction is not None:
+            reason = "this model runs in transformers, which counts the positions of a cache itself"
+            raise BackendRefused(complaint("eviction", repr(eviction), "None", reason), (reason,))
         if bound is not None:
             wanted = 'None for a model that runs in transformers: give a format, dtype="int8" for example'
             raise OptionError(complaint("bound", bound, wanted))
