@@ -16,6 +16,7 @@ namespace {
 // The least number of jobs for each thread: few, so that each is long enough to benefit from prefetching.
 constexpr int64_t kJobsPerThread = 2;
 constexpr double kFlopsPerThread = 1 << 20;
+constexpr int64_t kSmallSlab = 12 << 10;
 constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 constexpr float kLargest = std::numeric_limits<float>::max();
 // The factor of weights in a sum that would overflow; there are fewer than 2^32 tokens.
@@ -212,14 +213,22 @@ private:
         const int64_t first_page = from / kPageTokens, last_page = (to - 1) / kPageTokens;
         // Whole groups of tokens: the rest of the last page is not read.
         const int64_t first_key = first_page * kPageTokens, keys = round_up(to - first_key, kGroupTokens);
-        const NextRead values = part_of_page(rows, first_page, layout_.values_at(), layout_.head_bytes());
-        const NextRead next = at + kPartTokens < rows.any_to() ? keys_of(rows, (at + kPartTokens) / kPageTokens) : NextRead{};
+        // The keys, then the values of the pages of this part, then the keys of the next one.
+        const int64_t pages = last_page - first_page + 1;
+        const auto read_at = [&](int64_t place) {
+            if (place < pages) return keys_of(rows, first_page + place);
+            if (place < 2 * pages) {
+                return part_of_page(rows, first_page + place - pages, layout_.values_at(), layout_.head_bytes());
+            }
+            const int64_t page = (at + kPartTokens) / kPageTokens + place - 2 * pages;
+            return page * kPageTokens < rows.any_to() ? keys_of(rows, page) : NextRead{};
+        };
         for (int64_t p = first_page; p <= last_page; ++p) {
             if (append_row_ != nullptr && p == last_page && to == rows.any_to()) {
                 append_row_(*new_tokens_, rows.batch(), rows.head());
             }
             score(rows, p, static_cast<int>(std::min<int64_t>(kPageTokens, to - p * kPageTokens)), queries, page,
-                  scores + (p * kPageTokens - first_key), p < last_page ? keys_of(rows, p + 1) : values);
+                  scores + (p * kPageTokens - first_key), read_at(p - first_page + ahead_));
         }
         char marks = problem_.plain != nullptr ? kNonfinite : 0;
         for (int64_t p = first_page; p <= last_page && problem_.plain == nullptr; ++p) {
@@ -249,7 +258,7 @@ private:
         for (int64_t p = first_page; p <= last_page; ++p) {
             const int64_t column = p * kPageTokens - first_key;
             weigh(rows, p, from, to, scores + column, masked + column, page, part.values,
-                  p < last_page ? part_of_page(rows, p + 1, layout_.values_at(), layout_.head_bytes()) : next);
+                  read_at(pages + p - first_page + ahead_));
         }
         return marks;
     }
@@ -472,6 +481,8 @@ private:
     const int64_t rows_, max_rows_, tiles_, tiles_at_once_, units_, value_slots_;
     const int64_t query_floats_, score_floats_, sums_floats_, page_floats_;
     const float scale_ = problem_.scale * rotated_block_of(layout_);
+    // What is prefetched: the keys or values after the next ones, if those are computed with before memory answers.
+    const int64_t ahead_ = layout_.head_bytes() < kSmallSlab ? 2 : 1;
     // A positive scale without softcap is applied inside the exponential, where it costs nothing.
     const bool scales_after_max_ = problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr;
     int64_t max_parts_ = 1, whole_parts_ = 1, first_tile_ = 0;
