@@ -170,7 +170,7 @@ native-soak: $(VENV)/.tools
 	  -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++
 	$(BIN)/cmake --build build/native-arm -j $(JOBS)
 	QKV_EVERY=20011 qemu-aarch64 -L /usr/aarch64-linux-gnu build/native-arm/native/tests/native_tests
-	for target in argmax finite linear memory pack packed plain; do \
+	for target in argmax finite linear memory pack packed plain state; do \
 	  qemu-aarch64 -L /usr/aarch64-linux-gnu build/native-arm/native/fuzz/fuzz_replay $$target 3000 || exit 1; done
 
 stub: $(VENV)/.dev ## write the types of the extension, src/qkv/ops/_native.pyi, from the extension
