@@ -23,6 +23,7 @@ FIGURES = (
     "packed",
     "constrained",
     "perplexity",
+    "caches",
     "models",
     "convert",
     "cost",

@@ -6,13 +6,12 @@ import gc
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 import qkv
+from qkv.cache.formats import storage_format
 from qkv.cost.machine import last_level_cache
 
 from .harness import Timings
-from .peers import DTYPES, Peer, Step, TimedCall
+from .peers import Peer, Step, TimedCall
 from .roofs import Roof, Roofs
 from .rotation import caches, compare
 
@@ -20,7 +19,8 @@ Shape = tuple[int, int, int, int, int]  # batch, query heads, key/value heads, p
 Entry = tuple[str, Peer, str]  # name, peer, storage
 
 # The error that an answer may have against float64, over max |v|: enough for rounding, too little for another answer.
-ALLOWED = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 8e-3, "int8": 2e-2}
+ALLOWED = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 8e-3, "int8": 2e-2, "int8/int4": 0.1, "int4": 0.15}
+SCALED = ("int8", "int8/int4", "int4")  # made of float32 steps
 GROWTH = 16  # steps of a qkv cache before it is cropped
 
 
@@ -30,12 +30,12 @@ class Qkv(Peer):
     name = "qkv"
     title = "qkv.decode on a KVCache; the append is counted"
     package = "qkv"
-    storages = ("float32", "float16", "bfloat16", "int8")
+    storages = tuple(ALLOWED)
     owns = True
 
     def prepare(self, step: Step, storage: str) -> TimedCall:
         batch, heads, _, width = step.key.shape
-        cache = qkv.KVCache(batch, heads, width, dtype=torch.int8 if storage == "int8" else DTYPES[storage])
+        cache = qkv.KVCache(batch, heads, width, dtype=storage)
         cache.append(step.past_key, step.past_value)
         query, key, value, past = step.query, step.key, step.value, step.past
         decode, steps = qkv.decode, 0
@@ -54,9 +54,9 @@ class Qkv(Peer):
 
 
 def stored(shape: Shape, storage: str) -> int:
-    """Bytes of the keys and values of the past; in int8 each vector has a float32 scale."""
+    """Bytes of the keys and values of the past, with their scales."""
     batch, _, heads, past, width = shape
-    return 2 * batch * heads * past * (width + 4 if storage == "int8" else width * DTYPES[storage].itemsize)
+    return batch * heads * past * storage_format(storage).token_bytes(width)
 
 
 def flops(shape: Shape) -> int:
@@ -122,12 +122,12 @@ def measure(shape: Shape, entries: list[Entry], roofs: Roofs, *, quick: bool) ->
     gc.collect()
     counts = {kept: caches(stored(shape, kept)) for _, _, kept in entries}  # while all memory is free
     for name, peer, kept in entries:
-        given = "float32" if kept == "int8" else kept
+        given = "float32" if kept in SCALED else kept
         steps = sources.setdefault(given, [Step.draw(shape, given)])
         if reason := peer.absent() or peer.refuses(steps[0], kept):
             refused[name] = reason
             continue
-        if peer.owns or kept == "int8":
+        if peer.owns or kept in SCALED:
             own = [peer.prepare(steps[0], kept) for _ in range(counts[kept])]
         else:
             steps += [steps[0].copy() for _ in range(counts[kept] - len(steps))]

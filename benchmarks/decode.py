@@ -1,8 +1,9 @@
 """One decoding step, a token after a long past: qkv and every peer in the same rounds, and the machine's limit.
 
-The targets: at least 2.4 times as fast as the best peer of each shape and dtype in geometric mean and never slower;
-5 times as fast as torch's SDPA as users call it; 80% of the roof on the shapes of TABLE; int8 1.6 times as fast
-as bfloat16 where bandwidth is the limit, with an error of at most 1% of max |v|; under 15 µs a call at past 1.
+The targets: at least 2.4 times as fast as the best peer of each shape and dtype in geometric mean, and 0.97 times on
+every shape past 64 tokens; 5 times as fast as torch's SDPA as users call it; 80% of the roof on the shapes of TABLE;
+int8 1.6 times and int4 1.5 times as fast as bfloat16 where bandwidth is the limit, int8 with an error of at most 1% of
+max |v|; under 10 µs a call at past 1.
 
 `python -m benchmarks decode`, or with --quick a few shapes and rounds.
 """
@@ -49,6 +50,8 @@ QUICK: list[Shape] = [TABLE[1], TABLE[2], TABLE[4], (1, 32, 8, 17, 128)]
 # The comparison of narrow storages: qkv's int8 first, as "qkv", then ggml's q8_0, and all that have 16 bits.
 NARROW = {
     "qkv": ("qkv", "int8"),
+    "q-84": ("qkv", "int8/int4"),
+    "q-4": ("qkv", "int4"),
     "g-q8": ("ggml", "int8"),
     "q-bf16": ("qkv", "bfloat16"),
     "q-f16": ("qkv", "float16"),
@@ -56,8 +59,11 @@ NARROW = {
     "s-f16": ("sdpa", "float16"),
     "p-f16": ("pack", "float16"),
     "o-f16": ("onnx", "float16"),
+    "v-f16": ("vllm", "float16"),
+    "m-f16": ("mulmat", "float16"),
 }
-HALVES = ("g-f16", "s-f16", "p-f16", "o-f16")
+HALVES = ("g-f16", "s-f16", "p-f16", "o-f16", "v-f16", "m-f16")
+LEAST_PAST = 64  # up to this past the calls themselves are compared
 
 
 def label(shape: Shape) -> str:
@@ -132,18 +138,33 @@ class Figure:
             rows.append(
                 [
                     label(cell.shape),
-                    f"{result.ratio('q-bf16', 'qkv'):.2f}x",
+                    *(f"{result.ratio('q-bf16', name):.2f}x" for name in ("qkv", "q-84", "q-4")),
                     cell.bound,
                     f"{cell.of_roof:.0%}",
-                    f"{cell.errors['qkv']:.1e}",
+                    *(f"{cell.errors[name]:.1e}" for name in ("qkv", "q-84", "q-4")),
                     f"{result.ratio('g-q8', 'qkv'):.2f}x" if "g-q8" in result.times else "-",
                     f"{cell.errors['g-q8']:.1e}" if "g-q8" in result.times else "-",
                     f"{result.ratio(half, 'q-f16'):.2f}x",
                     half,
                 ]
             )
-        columns = ["", "bf16", "bound", "part", "error", "q8_0", "error", "f16", "best"]
-        self.show("int8 to bfloat16, to its roof, error / max|v|; to q8_0; float16 to the best", columns, rows)
+        columns = [
+            "",
+            "int8",
+            "mixed",
+            "int4",
+            "bound",
+            "part",
+            "error",
+            "mixed",
+            "int4",
+            "q8_0",
+            "error",
+            "f16",
+            "best",
+        ]
+        title = "int8, int8/int4 and int4 to bfloat16, int8 to its roof, errors / max|v|; to q8_0; float16 to the best"
+        self.show(title, columns, rows)
 
 
 def tiny_call(rounds: int) -> Timings:
@@ -188,21 +209,24 @@ def bars(figure: Figure, call: Timings, between: Timings) -> list[list[str]]:
     to_best["float16"] = [cell.cold.ratio(best_half(cell.cold), "q-f16") for cell in narrow]
     to_best["int8"] = [cell.cold.ratio("g-q8", "qkv") for cell in narrow if "g-q8" in cell.cold.times]
     every = [ratio for ratios in to_best.values() for ratio in ratios]
+    far = [cell.cold.ratio(best(cell.cold), "qkv") for cell in wide if cell.shape[3] > LEAST_PAST]
+    far += [cell.cold.ratio(best_half(cell.cold), "q-f16") for cell in narrow if cell.shape[3] > LEAST_PAST]
     to_sdpa = [cell.cold.ratio("sdpa", "qkv") for cell in wide]
     roofs = [cell.of_roof for cell in wide if cell.shape in TABLE]
     # int8 saves bytes: it can pay where bytes bind bfloat16.
     bound = {cell.shape for cell in figure.of("bfloat16") if cell.bound == "bytes"}
-    to_bfloat16 = [cell.cold.ratio("q-bf16", "qkv") for cell in narrow if cell.shape in bound]
+    to_bfloat16 = {name: [c.cold.ratio("q-bf16", name) for c in narrow if c.shape in bound] for name in ("qkv", "q-4")}
     rows = [[f"best peer, {storage}", f"{mean(ratios):.2f}", "", ""] for storage, ratios in to_best.items()]
     rows += [
         bar("best peer, float32 and bfloat16", mean(to_best["float32"] + to_best["bfloat16"]), ".2f", least=2.4),
         bar("best peer, all four storages", mean(every), ".2f", least=2.4),
-        bar("best peer, the least of all", min(every), ".2f", least=1.0),
+        bar("best peer, the least past 64 tokens", min(far), ".2f", least=0.97),
         bar("sdpa, float32 and bfloat16", mean(to_sdpa), ".2f", least=5.0),
         bar("part of the roof, least of the table", min(roofs, default=math.nan), ".2f", least=0.8),
-        bar("int8 to bfloat16, least where bytes bind", min(to_bfloat16, default=math.nan), ".2f", least=1.6),
+        bar("int8 to bfloat16, least where bytes bind", min(to_bfloat16["qkv"], default=math.nan), ".2f", least=1.6),
+        bar("int4 to bfloat16, least where bytes bind", min(to_bfloat16["q-4"], default=math.nan), ".2f", least=1.5),
         bar("int8 error / max|v|, the largest", max(cell.errors["qkv"] for cell in narrow), ".4f", most=0.01),
-        bar("a call at past 1, µs", call.median("qkv") * 1e6, ".1f", most=15.0),
+        bar("a call at past 1, µs", call.median("qkv") * 1e6, ".1f", most=10.0),
         bar("time between products, to alone", between.ratio("between", "alone"), ".2f", most=1.05),
     ]
     figure.more.append({"bars": rows, "to_best_peer": to_best, "to_sdpa": to_sdpa})

@@ -65,7 +65,7 @@ void argmax_scores(const Tensor& query, const Tensor& key, const Tensor& result,
 }
 
 qkv::PagedCache paged_cache(const Four& layout, uintptr_t table, int64_t slots) {
-    return {{static_cast<qkv::Dtype>(layout[0]), layout[1], layout[2], layout[3]}, address<const int64_t>(table), slots};
+    return {{qkv::Storage::of_code(layout[0]), layout[1], layout[2], layout[3]}, address<const int64_t>(table), slots};
 }
 
 void cache_append(const Tensor& key, const Tensor& value, const Four& layout, uintptr_t table, int64_t slots,

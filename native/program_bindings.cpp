@@ -103,7 +103,7 @@ void run_program(Program& program, const Tensor& tokens, const std::vector<int64
     std::vector<LayerCache> tables;
     for (int64_t n = 0; n < pages.shape[0]; ++n) {
         const int64_t* c = static_cast<const int64_t*>(data_of(pages)) + n * kCacheNumbers;
-        tables.push_back({{{static_cast<Dtype>(c[2]), c[3], c[4], c[5]}, address<const int64_t>(c[0]), c[1]},
+        tables.push_back({{{Storage::of_code(c[2]), c[3], c[4], c[5]}, address<const int64_t>(c[0]), c[1]},
                           address<const int64_t>(c[6]),
                           c[7] < 0 ? kNoBound : c[7],
                           c[8],

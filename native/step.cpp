@@ -26,7 +26,7 @@ public:
           requires_grad_(nb::str("requires_grad")),
           is_neg_(nb::str("is_neg")),
           interface_(interface_of(query)),
-          layout_{static_cast<Dtype>(layout[0]), layout[1], layout[2], layout[3]},
+          layout_{Storage::of_code(layout[0]), layout[1], layout[2], layout[3]},
           dtype_(dtype_of(view_of(query, 4))),
           kind_(kind_of(dtype_)),
           query_(shape_of(view_of(query, 4))),

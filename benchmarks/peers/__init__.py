@@ -122,7 +122,7 @@ class Peer:
         return None
 
 
-FILES = ("pytorch", "huggingface", "onnx", "jax", "ggml")
+FILES = ("pytorch", "huggingface", "onnx", "jax", "ggml", "vllm")
 
 
 def all_peers() -> list[Peer]:

@@ -1,4 +1,4 @@
-"""ggml's flash_attn_ext and mul_mat, called with ctypes from the shared libraries of llama-cpp-python.
+"""ggml's flash_attn_ext, mul_mat and soft_max_ext, with ctypes from the shared libraries of llama-cpp-python.
 
 One graph of one node for each cache. float32, float16 and bfloat16 read torch's memory (the layouts agree); q8_0, its
 8-bit storage, is made by ggml's quantiser. Queries and sums are float32.
@@ -37,6 +37,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ggml_free": (None, [c.c_void_p]),
     "ggml_new_tensor_4d": (c.c_void_p, [c.c_void_p, c.c_int, *[c.c_int64] * 4]),
     "ggml_mul_mat": (c.c_void_p, [c.c_void_p] * 3),
+    "ggml_soft_max_ext": (c.c_void_p, [*[c.c_void_p] * 3, *[c.c_float] * 2]),
     "ggml_flash_attn_ext": (c.c_void_p, [*[c.c_void_p] * 5, *[c.c_float] * 3]),
     "ggml_new_graph_custom": (c.c_void_p, [c.c_void_p, c.c_size_t, c.c_bool]),
     "ggml_build_forward_expand": (None, [c.c_void_p, c.c_void_p]),
@@ -157,6 +158,29 @@ class _Attention(_Node):
         self._build(context, nodes, [*self.inputs, self.out])
 
 
+class _Products(_Node):
+    """The same as llama.cpp computes it without flash attention: softmax(k q) of values that are stored transposed."""
+
+    def __init__(self, step: Step, storage: str) -> None:
+        library, context = _library(), _new_context()
+        batch, heads, _, width = step.query.shape
+        kv_heads, total = step.all_key.shape[1:3]
+        query, key, value = step.query.float(), step.all_key, step.all_value.mT.contiguous()
+        scores, weights = torch.empty(batch, heads, total), torch.empty(batch, heads, total)
+        self.out = torch.empty(batch, heads, 1, width)
+        self.inputs = (query, key, value, scores, weights)
+
+        def tensor(kind: str, *sizes: int) -> Any:
+            return library.ggml_new_tensor_4d(context, TYPE[kind], *sizes, batch)
+
+        q, k = tensor("float32", width, 1, heads), tensor(storage, width, total, kv_heads)
+        v = tensor(storage, total, width, kv_heads)
+        product = library.ggml_mul_mat(context, k, q)
+        soft = library.ggml_soft_max_ext(context, product, None, width**-0.5, 0.0)
+        nodes = [q, k, v, product, soft, library.ggml_mul_mat(context, v, soft)]
+        self._build(context, nodes, [query, key, value, scores, weights, self.out])
+
+
 def _release(context: Any, buffers: list[Any]) -> None:
     library = _library()
     for buffer in buffers:
@@ -196,4 +220,17 @@ class Ggml(Peer):
         return out.transpose(1, 2)
 
 
-PEERS = [Ggml()]
+class GgmlProducts(Ggml):
+    name = "mulmat"
+    title = "ggml's mul_mat and soft_max_ext, llama.cpp without flash attention; joined likewise"
+    storages = ("float32", "float16", "bfloat16")
+    owns = True  # values are transposed
+
+    def prepare(self, step: Step, storage: str) -> TimedCall:
+        return TimedCall(_Products(step, storage))
+
+    def answer(self, out: Tensor) -> Tensor:
+        return out
+
+
+PEERS = [Ggml(), GgmlProducts()]

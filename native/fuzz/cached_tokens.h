@@ -2,6 +2,7 @@
 
 // A paged cache, each page a separate allocation, and a record of the tokens that it must contain.
 
+#include "../tests/kept.h"
 #include "cache.h"
 #include "scratch.h"
 #include "tensors.h"
@@ -22,7 +23,7 @@ class Past {
 public:
     // Row b begins at position first[b]; only the last `slots` pages of a row are kept.
     Past(const qkv::PageLayout& layout, const std::vector<int64_t>& first, int64_t slots)
-        : layout_(layout), first_(first), length_(first), rows_(first.size()) {
+        : layout_(layout), first_(first), length_(first), rows_(first.size()), stored_(first.size()) {
         const auto batch = static_cast<int64_t>(first.size());
         const auto bytes = static_cast<size_t>(qkv::round_up(layout.head_bytes() * layout.heads, 64));
         for (int64_t n = 0; n < batch * slots; ++n) {
@@ -42,8 +43,8 @@ public:
             const Counted counted(tokens, b);
             for (int64_t t = counted.first; t < counted.first + counted.count; ++t) {
                 for (int64_t g = 0; g < layout_.heads; ++g) {
-                    store(key, b, g, t, layout_.width);
-                    store(value, b, g, t, layout_.value_width);
+                    store(layout_.storage.keys, key, b, g, t, layout_.width);
+                    store(layout_.storage.values, value, b, g, t, layout_.value_width);
                 }
             }
             length_[b] += counted.count;
@@ -72,47 +73,55 @@ public:
     }
 
 private:
-    void store(const Strided& from, int64_t b, int64_t g, int64_t token, int64_t width) {
-        float most = 0;
-        bool finite = true;
-        for (int64_t c = 0; c < width; ++c) {
-            const auto x = std::fabs(static_cast<float>(from.get(b, g, token, c)));
-            finite = finite && std::isfinite(x);
-            most = std::max(most, x);
+    void store(Dtype storage, const Strided& from, int64_t b, int64_t g, int64_t token, int64_t width) {
+        std::vector<float> row;
+        for (int64_t c = 0; c < width; ++c) row.push_back(static_cast<float>(from.get(b, g, token, c)));
+        for (const double x : stored_numbers(storage, row.data(), width)) stored_[b].push_back(x);
+        for (const double x : kept_numbers(storage, row.data(), width)) rows_[b].push_back(x);
+    }
+
+    // The number of channel c of a token, whose row or column of words begins at `from`, before it is scaled.
+    static float number_at(Dtype storage, const char* from, int64_t c, int64_t step) {
+        if (storage != Dtype::int4) {
+            const int64_t pair = qkv::pair_of(storage) * qkv::element_size(storage);
+            const int64_t at = step == 0 ? c * qkv::element_size(storage)
+                                         : c * qkv::element_size(storage) / pair * step + c * qkv::element_size(storage) % pair;
+            return qkv::widen(from + at, storage);
         }
-        const float scale = finite ? most / 127.0f : NAN;
-        for (int64_t c = 0; c < width; ++c) {
-            const auto x = static_cast<float>(from.get(b, g, token, c));
-            float kept = x;
-            if (layout_.storage == Dtype::float16) kept = qkv::widen_one_float16(qkv::narrow_to_float16(x));
-            if (layout_.storage == Dtype::bfloat16) kept = qkv::widen_one_bfloat16(qkv::narrow_to_bfloat16(x));
-            if (layout_.storage == Dtype::int8) {
-                kept = scale == 0 ? 0 : std::clamp(std::nearbyint(x / scale), -127.0f, 127.0f) * scale;
-            }
-            rows_[b].push_back(kept);
-        }
+        const int64_t byte = c / 32 * 16 + c % 16;
+        const auto both = static_cast<uint8_t>(from[step == 0 ? byte : byte / 4 * step + byte % 4]);
+        return static_cast<float>(c / 16 % 2 == 0 ? both & 15 : both >> 4) - 7.5f;
+    }
+
+    static float scale_at(Dtype storage, const char* scales, int64_t c) {
+        if (scales == nullptr) return 1.0f;
+        if (storage == Dtype::int8) return qkv::read<float>(scales);
+        return qkv::widen_one_bfloat16(qkv::read<uint16_t>(scales + c / 32 * qkv::kPageTokens * 2));
     }
 
     void check_token(int64_t b, int64_t g, int64_t j) const {
-        const int64_t t = j % qkv::kPageTokens, element = qkv::element_size(layout_.storage), pair = layout_.pair();
+        const int64_t t = j % qkv::kPageTokens;
         const char* slab = cache_.slab(b, j / qkv::kPageTokens, g);
-        const bool whole = layout_.storage == Dtype::int8;
-        const auto* scales = reinterpret_cast<const float*>(slab + qkv::PageLayout::kHeaderBytes);
-        const auto same = [&](const char* at, float scale, double wanted) {
-            const float found = qkv::widen(at, layout_.storage) * (whole ? scale : 1.0f);
-            const bool right = std::isnan(wanted) ? std::isnan(found) : found == static_cast<float>(wanted);
+        const double* wanted = stored_[b].data() + (key(b, g, j) - rows_[b].data());
+        const auto same = [](float found, double number) {
+            const bool right = std::isnan(number) ? std::isnan(found) : found == static_cast<float>(number);
             require(right, "a page holds another number");
         };
-        bool finite = true;
+        const Dtype keys = layout_.storage.keys, values = layout_.storage.values;
+        const int64_t pair = qkv::stored_bytes(keys, qkv::pair_of(keys)), step = qkv::kPageTokens * pair;
+        const char* scales = layout_.key_scales(slab);
+        if (scales != nullptr) scales += t * qkv::scale_size(keys);
         for (int64_t c = 0; c < layout_.width; ++c) {
-            const int64_t place = c / pair * qkv::kPageTokens * pair + t * pair + c % pair;
-            same(slab + layout_.keys_at() + place * element, scales[t], key(b, g, j)[c]);
+            same(number_at(keys, slab + layout_.keys_at() + t * pair, c, step) * scale_at(keys, scales, c), wanted[c]);
         }
+        bool finite = true;
+        const char* row = slab + layout_.values_at() + t * layout_.value_bytes();
+        scales = layout_.value_scales(slab, t);
         for (int64_t c = 0; c < layout_.value_slots(); ++c) {
-            const char* at = slab + layout_.values_at() + (t * layout_.value_slots() + c) * element;
-            const double wanted = c < layout_.value_width ? value(b, g, j)[c] : 0.0;
-            if (c < layout_.value_width || !whole) same(at, scales[qkv::kPageTokens + t], wanted);
-            finite = finite && std::isfinite(wanted);
+            if (c >= layout_.value_width && scales != nullptr) break;
+            const double number = c < layout_.value_width ? wanted[layout_.width + c] : 0.0;
+            same(number_at(values, row, c, 0) * scale_at(values, scales, c), number);
+            finite = finite && std::isfinite(number);
         }
         require(finite || (slab[0] & qkv::kNonfinite) != 0, "a page does not say that its values are not all finite");
     }
@@ -120,7 +129,7 @@ private:
     const qkv::PageLayout layout_;
     const std::vector<int64_t> first_;
     std::vector<int64_t> length_;
-    std::vector<std::vector<double>> rows_;  // token after token: for each head a key and a value
+    std::vector<std::vector<double>> rows_, stored_;  // token after token: for each head a key and a value
     std::vector<std::unique_ptr<char, qkv::Free>> pages_;
     std::vector<int64_t> table_;
     qkv::PagedCache cache_ = {};

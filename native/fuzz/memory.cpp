@@ -20,7 +20,7 @@ Shape shape_of(Bytes& bytes) {
     Shape shape = {};
     shape.dtype = bytes.one_of<Dtype>("dtype", {Dtype::float32, Dtype::float32, Dtype::float16, Dtype::bfloat16});
     shape.layout.storage =
-        bytes.one_of<Dtype>("storage", {Dtype::float32, Dtype::float16, Dtype::bfloat16, Dtype::int8});
+        qkv::kStorageFormats[bytes.between("storage", 0, static_cast<int64_t>(std::size(qkv::kStorageFormats)) - 1)];
     shape.batch = bytes.between("batch", 1, 3);
     shape.layout.heads = bytes.between("heads", 1, 3);
     shape.group = bytes.one_of<int64_t>("group", {1, 1, 2, 3, 4, 7, 13, 50});
@@ -58,11 +58,17 @@ struct Given {
 struct Dot {
     double sum = 0, size = 0;
 
-    Dot(const double* q, const double* k, int64_t width) {
+    // Rotated rows have products as large as those of their norms, and are NaN as a whole if a number is not finite.
+    Dot(const double* q, const double* k, int64_t width, bool rotated) {
+        double squares[2] = {0, 0};
         for (int64_t c = 0; c < width; ++c) {
             sum += q[c] * k[c];
             size += std::fabs(q[c] * k[c]);
+            squares[0] += q[c] * q[c];
+            squares[1] += k[c] * k[c];
+            if (rotated && !std::isfinite(q[c])) sum = kNan;
         }
+        if (rotated) size = std::max(size, std::sqrt(squares[0]) * std::sqrt(squares[1]));
     }
 };
 
@@ -85,6 +91,13 @@ void check_hard(const std::vector<int64_t>& seen, const std::vector<Dot>& dots, 
             const double number = lost ? kNan : value == nullptr ? 0.0 : value[c];
             write_as(wanted, shape.dtype, number);
             const double found = read_as(out + c * qkv::element_size(shape.dtype), shape.dtype);
+            if (value != nullptr && !lost && std::isfinite(number) && is_rotated(shape.layout.storage.values)) {
+                double most = 0;
+                for (int64_t n = 0; n < value_width; ++n) most = std::max(most, std::fabs(value[n]));
+                const double rounding = std::fabs(read_as(wanted, shape.dtype) - number);
+                if (!(std::fabs(found - number) <= 1e-6 * most + 2 * rounding + 1e-37)) return false;
+                continue;
+            }
             if (std::isnan(number) ? !std::isnan(found) : found != read_as(wanted, shape.dtype)) return false;
         }
         return true;
@@ -211,12 +224,12 @@ TARGET(memory) {
         const Counted counted(tokens, b);
         const int64_t position = positions[b] + i - counted.first;
         const bool counts_at_all = i >= counted.first && i < counted.first + counted.count;
-        SoftmaxRow wanted(rules.rule_of(h), layout.value_width);
+        SoftmaxRow wanted(rules.rule_of(h), layout.value_width, is_rotated(layout.storage.values));
         std::vector<int64_t> seen;
         std::vector<Dot> dots;
         for (int64_t j = past.oldest(b); counts_at_all && j <= position; ++j) {
             if (!rules.sees(b, h, i, position, j)) continue;
-            const Dot dot(q.data() + row * layout.width, past.key(b, g, j), layout.width);
+            const Dot dot(q.data() + row * layout.width, past.key(b, g, j), layout.width, is_rotated(layout.storage.keys));
             if (argmax) {
                 seen.push_back(j);
                 dots.push_back(dot);

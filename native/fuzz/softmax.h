@@ -17,7 +17,9 @@ struct Rule {
 
 class SoftmaxRow {
 public:
-    SoftmaxRow(const Rule& rule, int64_t value_width) : rule_(rule), width_(value_width) {}
+    // Rotated values: an error of one channel is one of all channels.
+    SoftmaxRow(const Rule& rule, int64_t value_width, bool rotated = false)
+        : rule_(rule), width_(value_width), rotated_(rotated) {}
 
     // Adds an attended key; `size` is Σ |q||k| over `terms` channels.
     void see(double dot, double size, int64_t terms, double bias, const double* value) {
@@ -60,8 +62,13 @@ public:
             for (size_t n = 0; n < keys_.size(); ++n) {
                 const double value = keys_[n].value[c];
                 sum += std::isfinite(value) ? weights[n] * value : kNan;
-                size += weights[n] * std::fabs(value);
-                most = std::max(most, std::fabs(value));
+                double norm = 0;
+                for (int64_t other = 0; rotated_ && other < width_; ++other) {
+                    norm = std::hypot(norm, keys_[n].value[other]);
+                }
+                norm = std::max(norm, std::fabs(value));
+                size += weights[n] * norm;
+                most = std::max(most, norm);
             }
             // Subnormal weights are 0. Even scores without a correct digit give a mean of the values.
             const double slack = (error_ < 1 ? digits * size / total : 2 * most) + count * 1e-37 * (1 + most);
@@ -80,6 +87,7 @@ private:
 
     const Rule rule_;
     const int64_t width_;
+    const bool rotated_;
     std::vector<Key> keys_;
     bool lost_ = false;
     double highest_ = -kInfinity, error_ = 0;

@@ -3,9 +3,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "cache.h"
 #include "parallel.h"
+#include "rotation.h"
 #include "scalar.h"
 #include "scratch.h"
 
@@ -53,18 +55,51 @@ struct Rows {
     const char* at(int64_t token, int64_t channel) const { return data + token * token_bytes + channel * channel_bytes; }
 };
 
-// The scale of a token, its largest magnitude over that of the format; NaN if a number of the token is non-finite.
-template <Dtype dtype, Dtype storage>
-float scale_of(const Rows& rows, int64_t token, int64_t width) {
-    float most = 0.0f;
-    bool finite = true;
-    for (int64_t c = 0; c < width; ++c) {
-        const float size = std::fabs(read_as_float<dtype>(rows.at(token, c)));
-        finite = finite && size <= std::numeric_limits<float>::max();
-        most = size > most ? size : most;
+// A row of a format with scales: its numbers, and a scale for each group, the largest magnitude over that of the format.
+// Scales 0 and NaN define the group alone; a non-finite number makes all scales of the token NaN.
+template <Dtype storage>
+class ScaledRow {
+public:
+    using F = Format<storage>;
+    using Scale = typename F::Scale;
+
+    ScaledRow(int64_t width, int64_t slots)
+        : width_(width), group_(F::group == kWholeRow ? slots : F::group), row_(width), numbers(slots), scales(ceil_div(slots, group_)) {}
+
+    template <Dtype dtype>
+    void read(const Rows& rows, int64_t token) {
+        bool finite = true;
+        for (int64_t c = 0; c < width_; ++c) {
+            row_[c] = read_as_float<dtype>(rows.at(token, c));
+            finite = finite && std::fabs(row_[c]) <= std::numeric_limits<float>::max();
+        }
+        if (F::rotated && finite) rotate(row_.data(), width_, 1);
+        largest_scale = 0.0f;
+        for (int64_t g = 0, first = 0; first < width_; ++g, first += group_) {
+            const int64_t end = std::min(first + group_, width_);
+            float most = 0.0f;
+            for (int64_t c = first; c < end; ++c) most = std::max(most, std::fabs(row_[c]));
+            const float scale = rounded_scale(finite ? most / F::largest : std::numeric_limits<float>::quiet_NaN(), &scales[g]);
+            for (int64_t c = first; c < end; ++c) numbers[c] = scale > 0.0f ? F::narrow(row_[c] / scale) : 0;
+            largest_scale = largest_scale < scale || scale != scale ? scale : largest_scale;
+        }
     }
-    return finite ? most / Format<storage>::largest : std::numeric_limits<float>::quiet_NaN();
-}
+
+private:
+    static float rounded_scale(float scale, Scale* to) {
+        if constexpr (sizeof(Scale) == sizeof(float)) return *to = scale;
+        *to = narrow_to_bfloat16(scale);
+        return widen_one_bfloat16(*to);
+    }
+
+    const int64_t width_, group_;
+    std::vector<float> row_;
+
+public:
+    std::vector<typename F::Bits> numbers;  // 0 from the width on
+    std::vector<Scale> scales;
+    float largest_scale;  // NaN if one is
+};
 
 class Slab {
 public:
@@ -72,7 +107,7 @@ public:
 
     // Tokens first .. first + count of the page.
     template <Dtype dtype, Dtype storage>
-    void write(const Rows& keys, const Rows& values, int64_t first, int64_t count) {
+    void write_keys(const Rows& keys, int64_t first, int64_t count) {
         if (first == 0) slab_[0] = 0;
         // Kernels read whole vectors, beyond the last token: subnormal numbers there would cost a hundred times as
         // much.
@@ -80,11 +115,19 @@ public:
         if (end % kGroupTokens != 0 && begin % kGroupTokens == 0) {
             clear_keys<storage>(begin, round_up(end, kGroupTokens));
         }
-        if constexpr (Format<storage>::scaled) {
-            write_scaled<dtype, storage>(keys, values, first, count);
+        if constexpr (kScaled<storage>) {
+            write_scaled_keys<dtype, storage>(keys, first, count);
         } else {
-            write_keys<dtype, storage>(keys, first, count);
-            write_values<dtype, storage>(values, first, count);
+            write_plain_keys<dtype, storage>(keys, first, count);
+        }
+    }
+
+    template <Dtype dtype, Dtype storage>
+    void write_values(const Rows& values, int64_t first, int64_t count) {
+        if constexpr (kScaled<storage>) {
+            write_scaled_values<dtype, storage>(values, first, count);
+        } else {
+            write_plain_values<dtype, storage>(values, first, count);
         }
     }
 
@@ -93,30 +136,37 @@ private:
     static constexpr int64_t kPair = Format<storage>::pair;
     // The distance from one channel, or pair of channels, to the next.
     template <Dtype storage>
-    static constexpr int64_t kRowBytes = kPageTokens * kPair<storage> * element_size(storage);
+    static constexpr int64_t kRowBytes = kPageTokens * kPair<storage> * Format<storage>::bits / 8;
 
     template <Dtype storage>
     void clear_keys(int64_t first, int64_t last) {
         char* to = key_at<storage>(first, 0);
-        const int64_t bytes = (last - first) * kPair<storage> * element_size(storage);
+        const int64_t bytes = (last - first) * kPair<storage> * Format<storage>::bits / 8;
         for (int64_t c = 0; c < layout_.width_slots(); c += kPair<storage>, to += kRowBytes<storage>) {
             std::memset(to, 0, bytes);
+        }
+        for (int64_t g = 0; g < scales_of(storage, layout_.width); ++g) {
+            std::memset(scale_at<storage>(slab_ + PageLayout::kHeaderBytes, g, first), 0,
+                        (last - first) * scale_size(storage));
         }
     }
 
     template <Dtype storage>
-    char* key_at(int64_t token, int64_t channel) const {
-        constexpr int64_t pair = kPair<storage>, element = element_size(storage);
-        return slab_ + layout_.keys_at() + channel / pair * kRowBytes<storage> +
-               (token * pair + channel % pair) * element;
+    static char* scale_at(char* scales, int64_t group, int64_t token) {
+        return scales + (group * kPageTokens + token) * scale_size(storage);
     }
 
-    char* value_at(int64_t token) const {
-        return slab_ + layout_.values_at() + token * layout_.value_slots() * element_size(layout_.storage);
+    template <Dtype storage>
+    char* key_at(int64_t token, int64_t channel) const {
+        constexpr int64_t pair = kPair<storage>;
+        return slab_ + layout_.keys_at() + channel / pair * kRowBytes<storage> +
+               (token * pair + channel % pair) * Format<storage>::bits / 8;
     }
+
+    char* value_at(int64_t token) const { return slab_ + layout_.values_at() + token * layout_.value_bytes(); }
 
     template <Dtype dtype, Dtype storage>
-    void write_keys(const Rows& keys, int64_t first, int64_t count) {
+    void write_plain_keys(const Rows& keys, int64_t first, int64_t count) {
         constexpr int64_t element = element_size(storage);
         constexpr int64_t step = kPair<storage> * element;
         for (int64_t c = 0; c < layout_.width; ++c) {
@@ -133,7 +183,7 @@ private:
     }
 
     template <Dtype dtype, Dtype storage>
-    void write_values(const Rows& values, int64_t first, int64_t count) {
+    void write_plain_values(const Rows& values, int64_t first, int64_t count) {
         constexpr int64_t element = element_size(storage);
         for (int64_t t = 0; t < count; ++t) {
             char* to = value_at(first + t);
@@ -149,41 +199,62 @@ private:
         }
     }
 
-    template <Dtype dtype, Dtype storage>
-    void write_scaled(const Rows& keys, const Rows& values, int64_t first, int64_t count) {
-        constexpr int64_t element = element_size(storage);
-        auto* key_scales = reinterpret_cast<float*>(slab_ + PageLayout::kHeaderBytes) + first;
-        float* value_scales = key_scales + kPageTokens;
-        for (int64_t t = 0; t < count; ++t) {
-            const float key_scale = scale_of<dtype, storage>(keys, t, layout_.width);
-            for (int64_t c = 0; c < layout_.width; ++c) {
-                write_number<storage>(key_at<storage>(first + t, c),
-                                      over_scale(read_as_float<dtype>(keys.at(t, c)), key_scale));
-            }
-            const float value_scale = scale_of<dtype, storage>(values, t, layout_.value_width);
-            char* to = value_at(first + t);
-            for (int64_t c = 0; c < layout_.value_width; ++c) {
-                write_number<storage>(to + c * element,
-                                      over_scale(read_as_float<dtype>(values.at(t, c)), value_scale));
-            }
-            std::memset(to + layout_.value_width * element, 0, (layout_.value_slots() - layout_.value_width) * element);
-            key_scales[t] = key_scale;
-            value_scales[t] = value_scale;
-            if (value_scale != value_scale) slab_[0] |= kNonfinite;
-            if (value_scale * Format<storage>::largest >= kLargeValue) slab_[0] |= kLarge;
+    template <Dtype storage>
+    static void write_scales(const ScaledRow<storage>& row, char* scales, int64_t token) {
+        for (size_t g = 0; g < row.scales.size(); ++g) {
+            std::memcpy(scale_at<storage>(scales, g, token), &row.scales[g], scale_size(storage));
         }
     }
 
-    // Scales 0 and NaN define the token alone.
-    static float over_scale(float x, float scale) { return scale > 0.0f ? x / scale : 0.0f; }
+    // The 16 bytes of a group of int4.
+    static void join_halves(const uint8_t* numbers, char* to) {
+        for (int i = 0; i < 16; ++i) to[i] = static_cast<char>(numbers[i] | numbers[16 + i] << 4);
+    }
+
+    template <Dtype dtype, Dtype storage>
+    void write_scaled_keys(const Rows& keys, int64_t first, int64_t count) {
+        ScaledRow<storage> row(layout_.width, layout_.width_slots());
+        for (int64_t t = 0; t < count; ++t) {
+            row.template read<dtype>(keys, t);
+            write_scales(row, slab_ + PageLayout::kHeaderBytes, first + t);
+            char* to = key_at<storage>(first + t, 0);
+            if constexpr (storage == Dtype::int4) {
+                for (int64_t c = 0; c < layout_.width_slots(); c += 32) {
+                    char joined[16];
+                    join_halves(&row.numbers[c], joined);
+                    for (int w = 0; w < 4; ++w, to += kRowBytes<storage>) std::memcpy(to, joined + 4 * w, 4);
+                }
+            } else {
+                for (int64_t c = 0; c < layout_.width; ++c, to += kRowBytes<storage>) *to = row.numbers[c];
+            }
+        }
+    }
+
+    template <Dtype dtype, Dtype storage>
+    void write_scaled_values(const Rows& values, int64_t first, int64_t count) {
+        ScaledRow<storage> row(layout_.value_width, layout_.value_slots());
+        for (int64_t t = 0; t < count; ++t) {
+            row.template read<dtype>(values, t);
+            write_scales(row, slab_ + layout_.value_scales_at(), first + t);
+            char* to = value_at(first + t);
+            if constexpr (storage == Dtype::int4) {
+                for (int64_t c = 0; c < layout_.value_slots(); c += 32, to += 16) join_halves(&row.numbers[c], to);
+            } else {
+                std::memcpy(to, row.numbers.data(), layout_.value_slots());
+            }
+            if (row.largest_scale != row.largest_scale) slab_[0] |= kNonfinite;
+            if (row.largest_scale * Format<storage>::largest >= kLargeValue) slab_[0] |= kLarge;
+        }
+    }
 
     const PageLayout& layout_;
     char* slab_;
 };
 
-template <Dtype dtype, Dtype storage>
+template <Dtype dtype>
 void append_rows(const AppendProblem& problem, int64_t b, int64_t head) {
     const Tokens& tokens = problem.tokens;
+    const PageLayout& layout = problem.cache.layout;
     const int64_t given = tokens.first(b), count = tokens.count(b), position = tokens.positions[b];
     const auto rows = [&](const Tensor4& tensor, int64_t token) {
         const int64_t element = element_size(dtype);
@@ -192,29 +263,27 @@ void append_rows(const AppendProblem& problem, int64_t b, int64_t head) {
     };
     for (int64_t done = 0; done < count;) {
         const int64_t first = (position + done) % kPageTokens, here = std::min(kPageTokens - first, count - done);
-        Slab slab(problem.cache.layout, problem.cache.slab(b, (position + done) / kPageTokens, head));
-        slab.write<dtype, storage>(rows(problem.key, given + done), rows(problem.value, given + done), first, here);
+        Slab slab(layout, problem.cache.slab(b, (position + done) / kPageTokens, head));
+        with_format(layout.storage.keys, [&](auto format) {
+            slab.template write_keys<dtype, format()>(rows(problem.key, given + done), first, here);
+        });
+        with_format(layout.storage.values, [&](auto format) {
+            slab.template write_values<dtype, format()>(rows(problem.value, given + done), first, here);
+        });
         done += here;
-    }
-}
-
-template <Dtype dtype>
-AppendRow into(Dtype storage) {
-    return with_format(storage, [](auto format) -> AppendRow { return append_rows<dtype, format()>; });
-}
-
-AppendRow from_into(Dtype dtype, Dtype storage) {
-    switch (dtype) {
-        case Dtype::float64: return into<Dtype::float64>(storage);
-        case Dtype::float16: return into<Dtype::float16>(storage);
-        case Dtype::bfloat16: return into<Dtype::bfloat16>(storage);
-        default: return into<Dtype::float32>(storage);
     }
 }
 
 }  // namespace
 
-AppendRow append_row(const AppendProblem& problem) { return from_into(problem.dtype, problem.cache.layout.storage); }
+AppendRow append_row(const AppendProblem& problem) {
+    switch (problem.dtype) {
+        case Dtype::float64: return append_rows<Dtype::float64>;
+        case Dtype::float16: return append_rows<Dtype::float16>;
+        case Dtype::bfloat16: return append_rows<Dtype::bfloat16>;
+        default: return append_rows<Dtype::float32>;
+    }
+}
 
 void append(const AppendProblem& problem, int threads) {
     const PageLayout& layout = problem.cache.layout;

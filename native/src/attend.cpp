@@ -5,6 +5,7 @@
 #include "cache.h"
 #include "parallel.h"
 #include "query_rows.h"
+#include "rotation.h"
 #include "scalar.h"
 #include "scratch.h"
 
@@ -15,6 +16,7 @@ namespace {
 // The least number of jobs for each thread: few, so that each is long enough to benefit from prefetching.
 constexpr int64_t kJobsPerThread = 2;
 constexpr double kFlopsPerThread = 1 << 20;
+constexpr int64_t kSmallSlab = 12 << 10;
 constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 constexpr float kLargest = std::numeric_limits<float>::max();
 // The factor of weights in a sum that would overflow; there are fewer than 2^32 tokens.
@@ -27,6 +29,10 @@ struct Sums {
     float* highest;
 };
 
+// What rotated keys and queries were divided by, twice but for one rotation (rotation.h).
+float rotated_block_of(const PageLayout& layout) {
+    return is_rotated(layout.storage.keys) ? static_cast<float>(rotated_block(layout.width)) : 1.0f;
+}
 // What is kept of rows for their weights: e^(s - peak), from the first key of the first part on, and the peak of each
 // part.
 struct Kept {
@@ -96,7 +102,7 @@ private:
     }
 
     // Whether several blocks of rows read a page, which is then widened once, into scratch.
-    bool shares_pages() const { return layout_.storage != Dtype::float32 && rows_ > kMaxBlockRows; }
+    bool shares_pages() const { return rows_ > kMaxBlockRows && (layout_.storage.keys != Dtype::float32 || layout_.storage.values != Dtype::float32); }
 
     // An upper bound of the number of keys that any query of the batch row attends to.
     int64_t attended_keys(int64_t b) const {
@@ -207,14 +213,22 @@ private:
         const int64_t first_page = from / kPageTokens, last_page = (to - 1) / kPageTokens;
         // Whole groups of tokens: the rest of the last page is not read.
         const int64_t first_key = first_page * kPageTokens, keys = round_up(to - first_key, kGroupTokens);
-        const NextRead values = part_of_page(rows, first_page, layout_.values_at(), layout_.head_bytes());
-        const NextRead next = at + kPartTokens < rows.any_to() ? keys_of(rows, (at + kPartTokens) / kPageTokens) : NextRead{};
+        // The keys, then the values of the pages of this part, then the keys of the next one.
+        const int64_t pages = last_page - first_page + 1;
+        const auto read_at = [&](int64_t place) {
+            if (place < pages) return keys_of(rows, first_page + place);
+            if (place < 2 * pages) {
+                return part_of_page(rows, first_page + place - pages, layout_.values_at(), layout_.head_bytes());
+            }
+            const int64_t page = (at + kPartTokens) / kPageTokens + place - 2 * pages;
+            return page * kPageTokens < rows.any_to() ? keys_of(rows, page) : NextRead{};
+        };
         for (int64_t p = first_page; p <= last_page; ++p) {
             if (append_row_ != nullptr && p == last_page && to == rows.any_to()) {
                 append_row_(*new_tokens_, rows.batch(), rows.head());
             }
             score(rows, p, static_cast<int>(std::min<int64_t>(kPageTokens, to - p * kPageTokens)), queries, page,
-                  scores + (p * kPageTokens - first_key), p < last_page ? keys_of(rows, p + 1) : values);
+                  scores + (p * kPageTokens - first_key), read_at(p - first_page + ahead_));
         }
         char marks = problem_.plain != nullptr ? kNonfinite : 0;
         for (int64_t p = first_page; p <= last_page && problem_.plain == nullptr; ++p) {
@@ -223,12 +237,10 @@ private:
         bool masked[kMaxRows * kPartTokens];  // only set if a value may be non-finite
         for (int r = 0; r < rows.count(); ++r) {
             float* row = scores + r * kPartTokens;
-            if (!scales_after_max_ && !layout_.scaled()) {
-                kernels_.scale_scores(row, keys, problem_.scale, nullptr, problem_.softcap);
-            }
+            if (!scales_after_max_) kernels_.scale_scores(row, keys, scale_, problem_.softcap);
             rows.add_bias(r, first_key, keys, row);
             rows.mask_scores(r, first_key, keys, row);
-            const float factor = scales_after_max_ ? problem_.scale : 1.0f;
+            const float factor = scales_after_max_ ? scale_ : 1.0f;
             const float highest = kernels_.largest_score(row, keys);
             if (marks & kNonfinite) mark_masked(row, keys, masked + r * kPartTokens);
             part.highest[r] = highest * factor;
@@ -246,7 +258,7 @@ private:
         for (int64_t p = first_page; p <= last_page; ++p) {
             const int64_t column = p * kPageTokens - first_key;
             weigh(rows, p, from, to, scores + column, masked + column, page, part.values,
-                  p < last_page ? part_of_page(rows, p + 1, layout_.values_at(), layout_.head_bytes()) : next);
+                  read_at(pages + p - first_page + ahead_));
         }
         return marks;
     }
@@ -257,7 +269,7 @@ private:
     }
 
     NextRead keys_of(const QueryRows& rows, int64_t page) const {
-        return part_of_page(rows, page, layout_.keys_at(), layout_.values_at());
+        return part_of_page(rows, page, PageLayout::kHeaderBytes, layout_.values_at());
     }
 
     void score(const QueryRows& rows, int64_t page, int tokens, const float* queries, float* widened, float* scores,
@@ -265,48 +277,33 @@ private:
         if (problem_.plain != nullptr) {
             pack_plain_keys(rows, page, widened);
             kernels_.score_page(queries, rows.count(), reinterpret_cast<const char*>(widened), Dtype::float32,
-                                layout_.width_slots(), scores, kPartTokens, tokens, ahead, nullptr);
+                                layout_.width_slots(), nullptr, scores, kPartTokens, tokens, ahead, nullptr);
             return;
         }
         const char* slab = problem_.cache.slab(rows.batch(), page, rows.head());
-        const char* keys = slab + layout_.keys_at();
-        kernels_.score_page(queries, rows.count(), keys, layout_.storage, layout_.width_slots(), scores, kPartTokens,
-                            tokens, ahead, widened);
-        if (!layout_.scaled()) return;
-        const auto* token_scales = reinterpret_cast<const float*>(slab + PageLayout::kHeaderBytes);
-        for (int r = 0; r < rows.count(); ++r) {
-            kernels_.scale_scores(scores + r * kPartTokens, kPageTokens, problem_.scale, token_scales,
-                                  problem_.softcap);
-        }
+        kernels_.score_page(queries, rows.count(), slab + layout_.keys_at(), layout_.storage.keys,
+                            layout_.width_slots(), layout_.key_scales(slab), scores, kPartTokens, tokens, ahead,
+                            widened);
     }
 
-    void weigh(const QueryRows& rows, int64_t page, int64_t from, int64_t to, float* weights, const bool* masked,
+    void weigh(const QueryRows& rows, int64_t page, int64_t from, int64_t to, const float* weights, const bool* masked,
                float* widened, float* sums, const NextRead& ahead) const {
         if (problem_.plain != nullptr) {
             weigh_plain(rows, page, from, to, weights, masked, widened, sums);
             return;
         }
         const char* slab = problem_.cache.slab(rows.batch(), page, rows.head());
-        const char* values = slab + layout_.values_at();
         const int64_t first = std::max<int64_t>(from - page * kPageTokens, 0);
         const int64_t last = std::min<int64_t>(to - page * kPageTokens, kPageTokens);
-        const float* token_scales = nullptr;
-        if (layout_.scaled()) {
-            token_scales = reinterpret_cast<const float*>(slab + PageLayout::kHeaderBytes) + kPageTokens;
-        }
-        values += first * value_slots_ * element_size(layout_.storage);
+        const char* values = slab + layout_.values_at() + first * layout_.value_bytes();
+        const char* scales = layout_.value_scales(slab, first);
         if (slab[0] & kNonfinite) {
-            weigh_nonfinite(rows.count(), last - first, weights + first, masked + first, values, layout_.storage,
-                            token_scales == nullptr ? nullptr : token_scales + first, sums);
+            weigh_nonfinite(rows.count(), last - first, weights + first, masked + first, values, layout_.storage.values,
+                            scales, sums);
             return;
         }
-        if (token_scales != nullptr) {
-            for (int r = 0; r < rows.count(); ++r) {
-                kernels_.multiply_rows(weights + r * kPartTokens, kPageTokens, token_scales);
-            }
-        }
-        kernels_.weigh_page(weights + first, kPartTokens, rows.count(), values, layout_.storage, value_slots_,
-                            static_cast<int>(last - first), sums, ahead, widened);
+        kernels_.weigh_page(weights + first, kPartTokens, rows.count(), values, layout_.storage.values, value_slots_,
+                            scales, static_cast<int>(last - first), sums, ahead, widened);
     }
 
     // Transposes and widens keys into the layout of a page.
@@ -343,7 +340,7 @@ private:
             weigh_nonfinite(rows.count(), count, weights + begin, masked + begin, values, Dtype::float32, nullptr, sums);
             return;
         }
-        kernels_.weigh_page(weights + begin, kPartTokens, rows.count(), values, Dtype::float32, value_slots_,
+        kernels_.weigh_page(weights + begin, kPartTokens, rows.count(), values, Dtype::float32, value_slots_, nullptr,
                             static_cast<int>(count), sums, {}, nullptr);
     }
 
@@ -354,16 +351,16 @@ private:
     // 0 · NaN is NaN: if a value may be non-finite, a row adds only tokens with a score above -inf, one by one in the
     // same order of operations, so that a masked NaN changes no bit.
     void weigh_nonfinite(int rows, int64_t tokens, const float* weights, const bool* masked, const char* values,
-                         Dtype storage, const float* token_scales, float* sums) const {
+                         Dtype storage, const char* scales, float* sums) const {
         for (int r = 0; r < rows; ++r) {
             for (int64_t t = 0; t < tokens; ++t) {
                 if (masked[r * kPartTokens + t]) continue;
                 float weight = weights[r * kPartTokens + t];
-                if (token_scales != nullptr) weight *= token_scales[t];
-                const char* value = values + t * value_slots_ * element_size(storage);
-                if (weight == 0.0f && !is_scaled(storage)) weight = positive_if_nonfinite(value, storage);
-                kernels_.weigh_page(&weight, 1, 1, value, storage, value_slots_, 1, sums + r * value_slots_, {},
-                                    nullptr);
+                const char* value = values + t * stored_bytes(storage, value_slots_);
+                if (weight == 0.0f && scales == nullptr) weight = positive_if_nonfinite(value, storage);
+                kernels_.weigh_page(&weight, 1, 1, value, storage, value_slots_,
+                                    scales == nullptr ? nullptr : scales + t * scale_size(storage), 1,
+                                    sums + r * value_slots_, {}, nullptr);
             }
         }
     }
@@ -451,6 +448,7 @@ private:
             if (factor == 0.0f) factor = positive_if_nonfinite(values, Dtype::float32);
             for (int64_t c = 0; c < value_slots_; ++c) values[c] *= factor;
             if (again != nullptr) replace_overflows(values, again + r * value_slots_, factor);
+            if (is_rotated(layout_.storage.values)) rotate_back(values, layout_.value_width);
             rows.write(r, values, problem_.lse == nullptr ? 0.0f : finite_or_zero(highest) + std::log(weight));
         }
     }
@@ -482,9 +480,11 @@ private:
     const PageLayout layout_;
     const int64_t rows_, max_rows_, tiles_, tiles_at_once_, units_, value_slots_;
     const int64_t query_floats_, score_floats_, sums_floats_, page_floats_;
+    const float scale_ = problem_.scale * rotated_block_of(layout_);
+    // What is prefetched: the keys or values after the next ones, if those are computed with before memory answers.
+    const int64_t ahead_ = layout_.head_bytes() < kSmallSlab ? 2 : 1;
     // A positive scale without softcap is applied inside the exponential, where it costs nothing.
-    const bool scales_after_max_ = problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr &&
-                              !layout_.scaled();
+    const bool scales_after_max_ = problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr;
     int64_t max_parts_ = 1, whole_parts_ = 1, first_tile_ = 0;
     int64_t kept_columns_ = 0, kept_floats_ = 0;
     int threads_ = 1;

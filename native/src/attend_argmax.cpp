@@ -5,6 +5,7 @@
 #include "cache.h"
 #include "parallel.h"
 #include "query_rows.h"
+#include "rotation.h"
 #include "scalar.h"
 #include "scratch.h"
 
@@ -34,7 +35,7 @@ public:
         const int64_t units = checked_product(checked_product(problem_.tokens.batch, layout_.heads), tiles_);
         int64_t tokens = 0;
         for (int64_t b = 0; b < problem_.tokens.batch; ++b) tokens += problem_.tokens.positions[b] + problem_.tokens.count(b);
-        const int64_t bytes = tokens * layout_.heads * layout_.width * element_size(layout_.storage);
+        const int64_t bytes = tokens * layout_.heads * stored_bytes(layout_.storage.keys, layout_.width_slots());
         const int workers = worker_limit(units, static_cast<int>(std::clamp<int64_t>(bytes / kReadBytesPerThread, 1, threads)));
         const int64_t floats = query_floats_ + max_rows_ * kPageTokens +
                                std::max(kPageTokens * layout_.width_slots(), layout_.value_slots());
@@ -62,14 +63,11 @@ private:
             if (rows.skips(page * kPageTokens, (page + 1) * kPageTokens)) continue;
             const char* slab = problem_.cache.slab(rows.batch(), page, rows.head());
             const int tokens = static_cast<int>(std::min<int64_t>(kPageTokens, rows.any_to() - page * kPageTokens));
-            kernels_.score_page(scratch, rows.count(), slab + layout_.keys_at(), layout_.storage, layout_.width_slots(),
-                                scores, kPageTokens, tokens, keys_of(rows, page + 1), widened);
+            kernels_.score_page(scratch, rows.count(), slab + layout_.keys_at(), layout_.storage.keys,
+                                layout_.width_slots(), layout_.key_scales(slab), scores, kPageTokens, tokens,
+                                keys_of(rows, page + 1), widened);
             for (int r = 0; r < rows.count(); ++r) {
                 float* row = scores + r * kPageTokens;
-                if (layout_.scaled()) {
-                    kernels_.multiply_rows(row, kPageTokens,
-                                           reinterpret_cast<const float*>(slab + PageLayout::kHeaderBytes));
-                }
                 rows.mask_scores(r, page * kPageTokens, kPageTokens, row);
                 update(best, r, page, row);
             }
@@ -79,8 +77,8 @@ private:
 
     NextRead keys_of(const QueryRows& rows, int64_t page) const {
         if (page * kPageTokens >= rows.any_to()) return {nullptr, 0};
-        return {problem_.cache.slab(rows.batch(), page, rows.head()) + layout_.keys_at(),
-                layout_.values_at() - layout_.keys_at()};
+        return {problem_.cache.slab(rows.batch(), page, rows.head()) + PageLayout::kHeaderBytes,
+                layout_.values_at() - PageLayout::kHeaderBytes};
     }
 
     void update(Best& best, int r, int64_t page, const float* row) const {
@@ -108,15 +106,13 @@ private:
             return;
         }
         const char* slab = problem_.cache.slab(rows.batch(), best.key[r] / kPageTokens, rows.head());
-        const int64_t token = best.key[r] % kPageTokens, element = element_size(layout_.storage);
-        const char* stored = slab + layout_.values_at() + token * layout_.value_slots() * element;
-        float scale = 1.0f;
-        if (layout_.scaled()) {
-            scale = reinterpret_cast<const float*>(slab + PageLayout::kHeaderBytes)[kPageTokens + token];
-        }
-        for (int64_t c = 0; c < layout_.value_width; ++c) {
-            value[c] = widen(stored + c * element, layout_.storage) * scale;
-        }
+        const int64_t token = best.key[r] % kPageTokens;
+        const char* stored = slab + layout_.values_at() + token * layout_.value_bytes();
+        const float one = 1.0f;
+        std::fill(value, value + layout_.value_slots(), -0.0f);  // plus -0 is any number itself
+        kernels_.weigh_page(&one, 1, 1, stored, layout_.storage.values, layout_.value_slots(),
+                            layout_.value_scales(slab, token), 1, value, {}, nullptr);
+        if (is_rotated(layout_.storage.values)) rotate_back(value, layout_.value_width);
         rows.write(r, value, 0.0f);
     }
 

@@ -4,9 +4,9 @@
 // of one head consists of these parts, each aligned to 64 bytes:
 //   header  64 bytes: the first has marks, kNonfinite if a value of the slab may be non-finite, kLarge if the magnitude of
 //           a finite one may be kLargeValue or more
-//   scales  formats with scales only: 64 floats for the keys, then 64 for the values
-//   keys    [width / pair][64 tokens][pair]: tokens are adjacent, so that a vector computes as many scores
-//   values  [64 tokens][value_slots]
+//   scales  formats with scales only: [groups][64 tokens] for the keys, then for the values
+//   keys    [slots / pair][64 tokens][pair]: tokens are adjacent, so that a vector computes as many scores
+//   values  [64 tokens][slots]
 // table[row][position / 64 modulo slots] is the address of the page of a position.
 
 #include <cstdint>
@@ -20,17 +20,27 @@ namespace qkv {
 constexpr char kNonfinite = 1, kLarge = 2;
 
 struct PageLayout {
-    Dtype storage;  // one of kStorageFormats
+    Storage storage;
     int64_t heads, width, value_width;
 
-    int64_t pair() const { return pair_of(storage); }
-    bool scaled() const { return is_scaled(storage); }
-    int64_t width_slots() const { return (width + pair() - 1) / pair() * pair(); }
-    int64_t value_slots() const { return (value_width + 15) / 16 * 16; }
-    int64_t scale_bytes() const { return scaled() ? 2 * kPageTokens * 4 : 0; }
-    int64_t keys_at() const { return kHeaderBytes + scale_bytes(); }
-    int64_t values_at() const { return keys_at() + kPageTokens * width_slots() * element_size(storage); }
-    int64_t head_bytes() const { return values_at() + kPageTokens * value_slots() * element_size(storage); }
+    int64_t width_slots() const { return key_slots_of(storage.keys, width); }
+    int64_t value_slots() const { return value_slots_of(storage.values, value_width); }
+    int64_t value_bytes() const { return stored_bytes(storage.values, value_slots()); }
+    int64_t value_scales_at() const {
+        return kHeaderBytes + kPageTokens * scale_size(storage.keys) * scales_of(storage.keys, width);
+    }
+    int64_t keys_at() const {
+        return value_scales_at() + kPageTokens * scale_size(storage.values) * scales_of(storage.values, value_width);
+    }
+    int64_t values_at() const { return keys_at() + kPageTokens * stored_bytes(storage.keys, width_slots()); }
+    int64_t head_bytes() const { return values_at() + kPageTokens * value_bytes(); }
+
+    // The scales of the keys or values of a slab, from a token on; nullptr for formats without.
+    const char* key_scales(const char* slab) const { return is_scaled(storage.keys) ? slab + kHeaderBytes : nullptr; }
+    const char* value_scales(const char* slab, int64_t token) const {
+        if (!is_scaled(storage.values)) return nullptr;
+        return slab + value_scales_at() + token * scale_size(storage.values);
+    }
 
     static constexpr int64_t kHeaderBytes = 64;
 };

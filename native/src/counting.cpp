@@ -37,21 +37,23 @@ struct Counting {
     }
 
     static void score_page(const float* queries, int rows, const char* keys, Dtype storage, int64_t width_slots,
-                           float* scores, int64_t stride, int tokens, const NextRead& ahead, float* widened) {
+                           const char* scales, float* scores, int64_t stride, int tokens, const NextRead& ahead,
+                           float* widened) {
         add(score_flops, 2 * rows * in_vectors(tokens) * width_slots);
         add(tile_count, 1);
-        real().score_page(queries, rows, keys, storage, width_slots, scores, stride, tokens, ahead, widened);
+        real().score_page(queries, rows, keys, storage, width_slots, scales, scores, stride, tokens, ahead, widened);
     }
 
     static void weigh_page(const float* weights, int64_t stride, int rows, const char* values, Dtype storage,
-                           int64_t value_slots, int tokens, float* sums, const NextRead& ahead, float* widened) {
+                           int64_t value_slots, const char* scales, int tokens, float* sums, const NextRead& ahead,
+                           float* widened) {
         add(value_flops, 2 * rows * tokens * value_slots);
-        real().weigh_page(weights, stride, rows, values, storage, value_slots, tokens, sums, ahead, widened);
+        real().weigh_page(weights, stride, rows, values, storage, value_slots, scales, tokens, sums, ahead, widened);
     }
 
-    static void scale_scores(float* scores, int64_t count, float scale, const float* token_scales, float softcap) {
+    static void scale_scores(float* scores, int64_t count, float scale, float softcap) {
         if (softcap != 0.0f) add(exponential_count, in_vectors(count));
-        real().scale_scores(scores, count, scale, token_scales, softcap);
+        real().scale_scores(scores, count, scale, softcap);
     }
 
     static float exponentials(float* scores, int64_t count, float scale, float highest) {

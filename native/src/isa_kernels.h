@@ -14,15 +14,15 @@ uint32_t update_rows(const float* scores, int64_t first_key, float* best, int64_
 uint32_t sweep_tile(const float* queries, const float* panel, int64_t width, float* scores, int64_t first_key,
                     float* best, int64_t* index);
 bool all_finite(const void* data, int64_t count, Dtype dtype);
-void score_page(const float* queries, int rows, const char* keys, Dtype storage, int64_t width_slots, float* scores,
-                int64_t stride, int tokens, const NextRead& ahead, float* widened);
+void score_page(const float* queries, int rows, const char* keys, Dtype storage, int64_t width_slots,
+                const char* scales, float* scores, int64_t stride, int tokens, const NextRead& ahead, float* widened);
 void weigh_page(const float* weights, int64_t stride, int rows, const char* values, Dtype storage, int64_t value_slots,
-                int tokens, float* sums, const NextRead& ahead, float* widened);
-void scale_scores(float* scores, int64_t count, float scale, const float* token_scales, float softcap);
+                const char* scales, int tokens, float* sums, const NextRead& ahead, float* widened);
+void scale_scores(float* scores, int64_t count, float scale, float softcap);
 float largest_score(const float* scores, int64_t count);
 float exponentials(float* scores, int64_t count, float scale, float highest);
-void merge_row(float* total, float kept, const float* part, float taken, int64_t count);
 void multiply_rows(float* rows, int64_t count, const float* factors);
+void merge_row(float* total, float kept, const float* part, float taken, int64_t count);
 void multiply_matrix(const Factor& a, int64_t rows, const float* b, int64_t b_stride, int64_t inner, float* c,
                      int64_t c_stride, int64_t columns, bool onto);
 void map_row(const float* from, int64_t count, Map map, float* to);

@@ -77,19 +77,22 @@ struct KernelTable {
     bool (*all_finite)(const void* data, int64_t count, Dtype dtype);
 
     // The keys of a page: scores[r][t] = Σ_c queries[c][r] · keys[c][t] for the first `tokens`, and -inf for the rest
-    // of the 64 (except the rest of a vector); rows of scores are `stride` apart; summed over c in ascending order for
-    // every pair. `widened` is scratch of 64 × width_slots floats if there are more than kMaxBlockRows rows and the
+    // of the 64 (except the rest of a vector); rows of scores are `stride` apart; summed over c in the same order for
+    // every pair. The sums of a group of channels are multiplied by scales[group][t], if the format has scales.
+    // `widened` is scratch of 64 × width_slots floats if there are more than kMaxBlockRows rows and the
     // storage is not float32.
     void (*score_page)(const float* queries, int rows, const char* keys, Dtype storage, int64_t width_slots,
-                       float* scores, int64_t stride, int tokens, const NextRead& ahead, float* widened);
-
-    // The values of a page: sums[r][c] += Σ_t weights[r][t] · values[t][c] for the first `tokens`, in ascending order.
-    void (*weigh_page)(const float* weights, int64_t stride, int rows, const char* values, Dtype storage,
-                       int64_t value_slots, int tokens, float* sums, const NextRead& ahead,
+                       const char* scales, float* scores, int64_t stride, int tokens, const NextRead& ahead,
                        float* widened);
 
-    // A row of scores; `count` is a multiple of 16. score · token_scale · scale, then softcap · tanh(score / softcap).
-    void (*scale_scores)(float* scores, int64_t count, float scale, const float* token_scales, float softcap);
+    // The values of a page: sums[r][c] += Σ_t (weights[r][t] · scales[group][t]) · values[t][c] for the first `tokens`, in
+    // ascending order.
+    void (*weigh_page)(const float* weights, int64_t stride, int rows, const char* values, Dtype storage,
+                       int64_t value_slots, const char* scales, int tokens, float* sums, const NextRead& ahead,
+                       float* widened);
+
+    // A row of scores; `count` is a multiple of 16. score · scale, then softcap · tanh(score / softcap).
+    void (*scale_scores)(float* scores, int64_t count, float scale, float softcap);
     // The largest score that is not NaN; -inf if there is none.
     float (*largest_score)(const float* scores, int64_t count);
     // score becomes e^((score - highest) · scale); returns their sum.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "rotation.h"
 #include "scalar.h"
 
 namespace qkv {
@@ -63,6 +64,7 @@ void QueryRows::pack(const KernelTable& kernels, float* out) const {
     const PageLayout& layout = problem_.cache.layout;
     kernels.pack_rows(rows, count_, count_, problem_.dtype, layout.width, problem_.query.stride[3], out);
     std::fill(out + layout.width * count_, out + layout.width_slots() * count_, 0.0f);
+    if (is_rotated(layout.storage.keys)) rotate(out, layout.width, count_);
 }
 
 int64_t QueryRows::offset(const Tensor4& tensor, int r, int64_t key) const {

@@ -28,7 +28,7 @@ public:
     // Whether row r attends to the key; mask_scores and add_bias for one score.
     bool attends(int r, int64_t key) const;
 
-    // out[c][r]; channels beyond the width are 0.
+    // out[c][r], rotated if the keys are; channels beyond the width are 0.
     void pack(const KernelTable& kernels, float* out) const;
 
     // Sets the scores of row r for masked keys, counted from `first_key`, to -inf.

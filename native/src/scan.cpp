@@ -76,7 +76,7 @@ bool all_finite(const void* data, int64_t count, Dtype dtype) {
     if (dtype == Dtype::float64) return Scan<uint64_t>{0x7ff0000000000000u}(from, count);
     return with_format(dtype, [&](auto format) {
         using Storage = Format<format()>;
-        if constexpr (Storage::scaled) {
+        if constexpr (Storage::group != 0) {
             return true;
         } else {
             return Scan<typename Storage::Bits>{Storage::exponent}(from, count);

@@ -73,7 +73,7 @@ std::string check_finite(const KernelTable& kernels, const std::vector<float>& k
 // Groups of every size, so that every size of a block of rows is tested.
 std::string check_memory(const KernelTable& kernels, const std::vector<float>& query, const std::vector<float>& key) {
     constexpr int64_t tokens = 150;
-    for (const Dtype storage : kStorageFormats) {
+    for (const Storage storage : kStorageFormats) {
         const PageLayout layout = {storage, 1, kWidth, kWidth};
         const int64_t pages = ceil_div(tokens, kPageTokens), floats = layout.head_bytes() / 4;
         const Floats storage_of_pages = allocate(pages * floats);
@@ -94,8 +94,8 @@ std::string check_memory(const KernelTable& kernels, const std::vector<float>& q
                 attend(portable::table(), problem, 1);
                 for (size_t i = 0; i < found.size(); ++i) {
                     if (std::fabs(found[i] - wanted[i]) <= 1e-5f) continue;
-                    return "attention over a cache of " + std::to_string(element_size(storage)) +
-                           "-byte numbers gave " + std::to_string(found[i]) + " instead of " +
+                    return "attention over a cache of format " + std::to_string(static_cast<int>(storage.keys)) + "/" +
+                           std::to_string(static_cast<int>(storage.values)) + " gave " + std::to_string(found[i]) + " instead of " +
                            std::to_string(wanted[i]);
                 }
             }

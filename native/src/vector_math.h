@@ -37,6 +37,16 @@ QKV_INLINE Float widen_bfloat16(const void* from) {
 QKV_INLINE Float widen_int8(const void* from) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from))));
 }
+QKV_INLINE Int load_words(const void* from) { return _mm512_loadu_si512(from); }
+QKV_INLINE Int load_bytes(const void* from) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from)));
+}
+// n - 15/2 for the four bits n of each word from bit `at` on.
+QKV_INLINE Float widen_int4(Int words, int at) {
+    const Float numbers = _mm512_setr_ps(-7.5f, -6.5f, -5.5f, -4.5f, -3.5f, -2.5f, -1.5f, -0.5f, 0.5f, 1.5f, 2.5f, 3.5f,
+                                         4.5f, 5.5f, 6.5f, 7.5f);
+    return _mm512_permutexvar_ps(at == 0 ? words : _mm512_srli_epi32(words, at), numbers);
+}
 QKV_INLINE void widen_bfloat16_pairs(const void* from, Float& even, Float& odd) {
     const Int pairs = _mm512_loadu_si512(from);
     even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
@@ -77,6 +87,16 @@ QKV_INLINE Float widen_bfloat16(const void* from) {
 }
 QKV_INLINE Float widen_int8(const void* from) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from))));
+}
+QKV_INLINE Int load_words(const void* from) { return _mm256_loadu_si256(static_cast<const Int*>(from)); }
+QKV_INLINE Int load_bytes(const void* from) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from)));
+}
+// n - 15/2: the bits are those of n + 2^22, where the last bit is worth 1/2.
+QKV_INLINE Float widen_int4(Int words, int at) {
+    const Int doubled = at == 0 ? _mm256_slli_epi32(words, 1) : _mm256_srli_epi32(words, at - 1);
+    const Int number = _mm256_or_si256(_mm256_and_si256(doubled, _mm256_set1_epi32(30)), _mm256_set1_epi32(0x4a800000));
+    return _mm256_sub_ps(_mm256_castsi256_ps(number), _mm256_set1_ps(0x1p22f + 7.5f));
 }
 QKV_INLINE void widen_bfloat16_pairs(const void* from, Float& even, Float& odd) {
     const Int pairs = _mm256_loadu_si256(static_cast<const __m256i*>(from));
@@ -123,6 +143,15 @@ QKV_INLINE Float widen_float16(const void* from) {
     const Int finite = reinterpret_cast<Int>(reinterpret_cast<Float>(size << 13) * 0x1p112f);
     const Int odd = size << 13 | 0x7f800000;
     return reinterpret_cast<Float>((size < 0x7c00 ? finite : odd) | (half & 0x8000) << 16);
+}
+QKV_INLINE Int load_words(const void* from) { return read<Int>(static_cast<const char*>(from)); }
+QKV_INLINE Int load_bytes(const void* from) {
+    return __builtin_convertvector(read<FourBytes>(static_cast<const char*>(from)), Int);
+}
+// n - 15/2: the bits are those of n + 2^22, where the last bit is worth 1/2.
+QKV_INLINE Float widen_int4(Int words, int at) {
+    const Int doubled = at == 0 ? words << 1 : words >> (at - 1);
+    return reinterpret_cast<Float>((doubled & 30) | 0x4a800000) - (0x1p22f + 7.5f);
 }
 QKV_INLINE void widen_bfloat16_pairs(const void* from, Float& even, Float& odd) {
     const Int pairs = read<Int>(static_cast<const char*>(from));
@@ -179,14 +208,11 @@ QKV_INLINE Float widen_vector(const char* from) {
     if constexpr (storage == Dtype::int8) return widen_int8(from);
 }
 
-// The same for keys of formats that store channels in pairs.
-template <Dtype storage, int pair>
-QKV_INLINE void widen_keys_vector(const char* from, Float (&keys)[pair]) {
-    if constexpr (storage == Dtype::bfloat16) {
-        widen_bfloat16_pairs(from, keys[0], keys[1]);
-    } else {
-        keys[0] = widen_vector<storage>(from);
-    }
+// The scales of as many tokens.
+template <Dtype storage>
+QKV_INLINE Float widen_scales(const char* from) {
+    if constexpr (storage == Dtype::int4) return widen_bfloat16(from);
+    return load_unaligned(from);
 }
 
 }  // namespace qkv::QKV_ISA

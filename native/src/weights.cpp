@@ -27,11 +27,10 @@ QKV_INLINE void for_each_vector(int64_t count, Body body) {
 
 }  // namespace
 
-void scale_scores(float* scores, int64_t count, float scale, const float* token_scales, float softcap) {
+void scale_scores(float* scores, int64_t count, float scale, float softcap) {
     const Float factor = constant(softcap == 0.0f ? scale : scale / softcap), cap = constant(softcap);
     for (int64_t i = 0; i < count; i += kLanes) {
         Float score = load(scores + i);
-        if (token_scales != nullptr) score = multiply(score, load(token_scales + i));
         score = multiply(score, factor);
         if (softcap != 0.0f) score = multiply(hyperbolic_tangent(score), cap);
         store(scores + i, score);

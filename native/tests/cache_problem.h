@@ -12,16 +12,18 @@
 #include "check.h"
 #include "isa.h"
 #include "cache.h"
+#include "kept.h"
 #include "parallel.h"
 #include "scalar.h"
 #include "scratch.h"
 
 struct MemoryShape {
-    qkv::Dtype storage;
+    qkv::Storage storage;
     int64_t batch, heads_q, heads_kv, past, given, width, value_width;
 
     std::string text() const {
-        std::string all = "storage " + std::to_string(static_cast<int>(storage)) + ":";
+        std::string all = "storage " + std::to_string(static_cast<int>(storage.keys)) + "/" +
+                          std::to_string(static_cast<int>(storage.values)) + ":";
         for (int64_t n : {batch, heads_q, heads_kv, past, given, width, value_width}) all += " " + std::to_string(n);
         return all;
     }
@@ -95,20 +97,6 @@ public:
         return out;
     }
 
-    // A row of numbers rounded to the storage format.
-    std::vector<double> stored(const float* numbers, int64_t width) const {
-        std::vector<double> rounded(numbers, numbers + width);
-        float most = 0;
-        for (int64_t c = 0; c < width; ++c) most = std::max(most, std::fabs(numbers[c]));
-        for (int64_t c = 0; c < width; ++c) {
-            const float x = numbers[c], scale = most / 127.0f;
-            if (shape.storage == qkv::Dtype::bfloat16) rounded[c] = qkv::widen_one_bfloat16(qkv::narrow_to_bfloat16(x));
-            if (shape.storage == qkv::Dtype::float16) rounded[c] = qkv::widen_one_float16(qkv::narrow_to_float16(x));
-            if (shape.storage == qkv::Dtype::int8) rounded[c] = static_cast<double>(scale) * std::nearbyint(x / scale);
-        }
-        return rounded;
-    }
-
     // Over the keys that sees(i, position, j) allows.
     template <typename Sees>
     std::vector<double> answer(Sees sees) {
@@ -141,11 +129,11 @@ private:
         double weights = 0.0;
         for (int64_t j = 0; j < shape.past + shape.given; ++j) {
             if (!sees(i, shape.past + i, j)) continue;
-            const std::vector<double> k = stored(key_row(b, g, j), shape.width);
+            const std::vector<double> k = kept_numbers(shape.storage.keys, key_row(b, g, j), shape.width);
             double score = 0;
             for (int64_t c = 0; c < shape.width; ++c) score += static_cast<double>(q[c]) * k[c];
             const double weight = std::exp(0.37 * score);
-            const std::vector<double> v = stored(value_row(b, g, j), shape.value_width);
+            const std::vector<double> v = kept_numbers(shape.storage.values, value_row(b, g, j), shape.value_width);
             for (int64_t c = 0; c < shape.value_width; ++c) sums[c] += weight * v[c];
             weights += weight;
         }

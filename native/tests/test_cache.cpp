@@ -4,7 +4,7 @@ namespace {
 
 using qkv::Dtype;
 
-std::vector<MemoryShape> shapes(Dtype storage) {
+std::vector<MemoryShape> shapes(qkv::Storage storage) {
     return {
         {storage, 1, 1, 1, 0, 1, 1, 1},     {storage, 2, 3, 3, 63, 1, 7, 5},   {storage, 2, 6, 3, 64, 1, 13, 17},
         {storage, 1, 6, 2, 130, 3, 16, 32}, {storage, 1, 4, 1, 255, 1, 8, 48},  {storage, 1, 5, 1, 256, 2, 19, 80},
@@ -17,7 +17,7 @@ std::vector<MemoryShape> shapes(Dtype storage) {
 
 TEST(cache, agrees_with_double_precision) {
     for (const qkv::KernelTable* table : qkv::runnable_kernels()) {
-        for (const Dtype storage : qkv::kStorageFormats) {
+        for (const qkv::Storage storage : qkv::kStorageFormats) {
             for (const MemoryShape& shape : shapes(storage)) {
                 check::setting() = std::string(table->name) + " " + shape.text();
                 FilledCache cache(shape);
@@ -30,7 +30,7 @@ TEST(cache, agrees_with_double_precision) {
 
 TEST(cache, same_bits_for_any_threads_and_division) {
     for (const qkv::KernelTable* table : qkv::runnable_kernels()) {
-        for (const Dtype storage : qkv::kStorageFormats) {
+        for (const qkv::Storage storage : qkv::kStorageFormats) {
             const MemoryShape shape = {storage, 1, 6, 2, 1200, 5, 24, 40};
             check::setting() = std::string(table->name) + " " + shape.text();
             FilledCache cache(shape);
@@ -108,7 +108,7 @@ TEST(cache, keep_bias_and_sink) {
 
 TEST(cache, argmax_takes_the_best_key) {
     for (const qkv::KernelTable* table : qkv::runnable_kernels()) {
-        for (const Dtype storage : qkv::kStorageFormats) {
+        for (const qkv::Storage storage : qkv::kStorageFormats) {
             const MemoryShape shape = {storage, 1, 8, 1, 200, 2, 11, 9};
             check::setting() = std::string(table->name) + " " + shape.text();
             FilledCache cache(shape);

@@ -16,7 +16,7 @@ bool all_nan(const std::vector<float>& numbers) {
 // Masked keys and values have no influence; attended NaN and infinity are visible.
 TEST(cache_edges, nan_and_infinity) {
     for (const qkv::KernelTable* table : qkv::runnable_kernels()) {
-        for (const Dtype storage : qkv::kStorageFormats) {
+        for (const qkv::Storage storage : qkv::kStorageFormats) {
             for (const float poison : {NAN, INFINITY, -INFINITY}) {
                 FilledCache cache({storage, 1, 3, 1, 70, 2, 5, 6});
                 check::setting() = std::string(table->name) + " " + cache.shape.text();

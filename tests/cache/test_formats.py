@@ -29,7 +29,10 @@ def float8(monkeypatch):
 def test_codes_are_those_of_the_native_library():
     text = (PAGE.parents[1] / "native" / "src" / "dtype.h").read_text()
     codes = dict(re.findall(r"(\w+) = (\d)", text))
-    assert {each.name: str(each.code) for each in FORMATS.values()}.items() <= codes.items()
+    assert {each.name: str(each.code) for each in FORMATS.values() if each.values is None}.items() <= codes.items()
+    for each in FORMATS.values():
+        if each.values is not None:
+            assert each.native_code == int(codes[each.name.split("/")[0]]) + 16 * int(codes[each.values.name])
 
 
 def test_names_are_unique():
@@ -43,8 +46,11 @@ def test_names_are_unique():
 @pytest.mark.parametrize("each", FORMATS.values(), ids=lambda each: each.name)
 def test_bytes_of_a_token_are_those_of_its_tensors(each):
     stored, scales = each.store(numbers((3, 7), seed=1))
-    assert stored.nbytes + (0 if scales is None else scales.nbytes) == 3 * each.token_bytes(7)
-    assert each.read(stored, scales).dtype is each.read_dtype
+    assert stored.nbytes + (0 if scales is None else scales.nbytes) == 3 * each.row_bytes(7)
+    assert each.token_bytes(7) == each.row_bytes(7) + each.of_values.row_bytes(7)
+    read = each.read(stored, scales, 7)
+    assert read.dtype is each.read_dtype
+    assert read.shape == (3, 7)
 
 
 def test_a_format_of_the_documentation_decodes_what_it_stores(float8, tmp_path):
@@ -52,7 +58,7 @@ def test_a_format_of_the_documentation_decodes_what_it_stores(float8, tmp_path):
     plain = Plain(2, 3, 7, 5, torch.float32)
     query = numbers((2, 6, 70, 7), seed=1)
     key, value = numbers((2, 3, 70, 7), seed=2), numbers((2, 3, 70, 5), seed=3)
-    rounded = [float8.read(*float8.store(tensor)) for tensor in (key, value)]
+    rounded = [float8.read(*float8.store(tensor), tensor.shape[-1]) for tensor in (key, value)]
     plain.decode(query, *rounded).check(qkv.decode(query, key, value, cache))
     for found, wanted in zip(cache.tensors(), rounded, strict=True):
         same_bits(found, wanted)

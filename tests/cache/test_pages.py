@@ -26,10 +26,10 @@ from qkv.cache.pages import (
 from qkv.errors import OptionTypeError
 from qkv.ops.kernels import cache_append
 from tests.helpers.decode_cases import tokens
-from tests.helpers.decode_reference import STORAGE, in_a_process, page_bytes, resident
+from tests.helpers.decode_reference import STORAGE, in_a_process, name_of, page_bytes, resident
 
 WIDTHS = [(1, 1), (5, 17), (64, 64), (11, 16), (16, 3)]
-by_storage = pytest.mark.parametrize("storage", STORAGE, ids=lambda d: str(d).removeprefix("torch."))
+by_storage = pytest.mark.parametrize("storage", STORAGE, ids=name_of)
 by_width = pytest.mark.parametrize(("width", "values"), WIDTHS)
 
 
@@ -44,11 +44,8 @@ def stored_tokens(layout, count: int = PAGE, seed: int = 0):
 def test_every_part_is_aligned(storage, width, values) -> None:
     layout = page_layout(storage, 3, width, values)
     assert not [at for at in (layout.keys_at, layout.values_at, layout.head_bytes, layout.page_bytes) if at % 64]
-    expected = 64 + (512 if storage is torch.int8 else 0)
-    size, pair = storage.itemsize, 2 if storage is torch.bfloat16 else 1
-    expected += size * 64 * pair * -(-width // pair) + size * 64 * -(-values // 16) * 16
-    assert layout.head_bytes == expected
-    assert layout.page_bytes == 3 * expected
+    assert layout.head_bytes == page_bytes(1, width, values, storage)
+    assert layout.page_bytes == 3 * layout.head_bytes
 
 
 @by_storage

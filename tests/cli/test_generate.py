@@ -8,6 +8,8 @@ import sys
 import pytest
 from safetensors.torch import load_file, save_file
 
+from qkv.cache.formats import FORMATS
+from qkv.cli import _check_formats
 from tests.helpers.cli_calls import called
 from tests.helpers.small_checkpoint import write
 
@@ -117,3 +119,8 @@ def test_weights_that_are_no_numbers_or_lead_to_none(checkpoint, tmp_path, numbe
 
 def test_help_has_an_example():
     assert "Example: qkv generate" in run("--help").stdout
+
+
+@pytest.mark.parametrize("each", FORMATS.values(), ids=lambda each: each.name)
+def test_every_storage_format_is_an_option(each):
+    _check_formats(each.short, "float32")

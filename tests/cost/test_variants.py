@@ -69,9 +69,10 @@ def test_the_plan_says_the_same():
     assert kept == {way: found.variants["GQA(6)" if way == "GQA" else way].cache_bytes for way in VARIANTS}
 
 
-def test_scales_are_those_that_a_cache_keeps():
-    one = to_storage(page_layout(torch.int8, 4, 8, 8), torch.ones(4, 100, 8), torch.ones(4, 100, 8))
-    found = past("GQA", batch=3, heads=8, kv_heads=4, width=8, tokens=100, cache="int8")
+@pytest.mark.parametrize("cache", ["int8", "int4"])
+def test_scales_are_those_that_a_cache_keeps(cache):
+    one = to_storage(page_layout(cache, 4, 64, 64), torch.ones(4, 100, 64), torch.ones(4, 100, 64))
+    found = past("GQA", batch=3, heads=8, kv_heads=4, width=64, tokens=100, cache=cache)
     assert found.scale_bytes == 3 * (one.key_scale.nbytes + one.value_scale.nbytes)
     assert found.cache_bytes == 3 * (one.key.nbytes + one.value.nbytes)
 

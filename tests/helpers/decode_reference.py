@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 
 import qkv
+from qkv.cache.formats import FORMATS, rotate, rotate_back, storage_format
 from qkv.testing.tolerance import error_in_ulp, ulp
 
-STORAGE = (torch.float32, torch.float16, torch.bfloat16, torch.int8)
+STORAGE = tuple(each.dtype for each in FORMATS.values())
 QUERIES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 # (heads_q, heads_kv)
 HEADS = {"mha": (5, 5), "gqa": (10, 2), "mqa": (7, 1)}
@@ -52,12 +53,30 @@ def quantized(x: Tensor) -> tuple[Tensor, Tensor]:
     return codes.to(torch.int8), torch.where(x.isfinite().all(-1, keepdim=True), scale, nan)
 
 
-def stored(x: Tensor, storage: torch.dtype) -> Tensor:
-    """The numbers that a cache of that dtype keeps, in float64."""
-    if storage is torch.int8:
+def quantized_int4(x: Tensor) -> Tensor:
+    """Steps of a scale for each 32 rotated channels, rotated back; test_kv_int4.py has the rotation's own tests."""
+    finite = x.isfinite().all(-1, keepdim=True)
+    kept = []
+    for group in rotate(torch.where(finite, x.to(torch.float32), 0.0)).split(32, -1):
+        scale = (group.abs().amax(-1, keepdim=True) / 7.5).bfloat16().float()
+        steps = (group / torch.where(scale > 0, scale, 1.0)).floor().clamp(-8, 7) + 0.5
+        kept.append(torch.where(scale > 0, steps, -7.5) * scale)
+    return torch.where(finite, rotate_back(torch.cat(kept, -1)), nan).double()
+
+
+def stored(x: Tensor, storage: torch.dtype | str) -> Tensor:
+    """The keys that a cache of that format keeps, in float64; of its values with `storage_format(...).of_values`."""
+    if storage is torch.int4:
+        return quantized_int4(x)
+    if storage in (torch.int8, "int8/int4"):
         codes, scale = quantized(x)
         return torch.where(scale.isnan(), nan, codes.double() * scale.double())
+    assert isinstance(storage, torch.dtype)
     return x.to(storage).double()
+
+
+def has_scales(storage: torch.dtype | str) -> bool:
+    return storage_format(storage).has_scales
 
 
 @dataclass
@@ -68,7 +87,7 @@ class Expected:
     seen: Tensor
     reach: Tensor
     sizes: Tensor
-    storage: torch.dtype
+    storage: torch.dtype | str
     scores: Tensor | None = None
     slack: Tensor | None = None
     values: Tensor | None = None
@@ -87,7 +106,7 @@ class Expected:
     def _check_softmax(self, found: Tensor) -> None:
         """Within BOUND ulp of the largest attended |v|, or the error that rounding the scores causes."""
         dtype = found.dtype
-        inner = torch.float64 if dtype is torch.float64 and self.storage is not torch.int8 else torch.float32
+        inner = torch.float64 if dtype is torch.float64 and not has_scales(self.storage) else torch.float32
         rounding = torch.maximum(BOUND * ulp(self.reach, inner), 2 * torch.finfo(inner).eps * self.sizes * self.reach)
         allowed = rounding / ulp(self.reach, dtype) + 0.5 + 1e-6
         errors = error_in_ulp(found, self.out, self.reach, dtype)
@@ -119,7 +138,7 @@ class Expected:
         kept = values.to(torch.float32).to(found.dtype)[:, :, None]
         wanted = found[..., None, :]
         same = (kept == wanted) | (kept.isnan() & wanted.isnan())
-        if found.dtype is torch.float64 and self.storage is torch.int8:
+        if found.dtype is torch.float64 and has_scales(self.storage):
             same |= (values[:, :, None] - wanted).abs() <= 1e-6 * values[:, :, None].abs()
         right = (same.all(-1) & good).any(-1) | lost | empty
         row = tuple(int(i) for i in torch.unravel_index((~right).int().argmax(), right.shape))
@@ -141,7 +160,7 @@ class Plain:
     heads: int
     width: int
     value_width: int
-    dtype: torch.dtype = torch.float32
+    dtype: torch.dtype | str = torch.float32
     window: int | None = None
     rows: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
@@ -164,7 +183,7 @@ class Plain:
     def append(self, key: Tensor, value: Tensor, lengths: Any = None, padding: str = "right") -> Tensor:
         """The absolute position of each new token, (batch, n); −1 for padding."""
         n = key.shape[2]
-        keys, values = stored(key, self.dtype), stored(value, self.dtype)
+        keys, values = stored(key, self.dtype), stored(value, storage_format(self.dtype).of_values.dtype)
         positions = torch.full((self.batch, n), -1)
         for b, (k, v) in enumerate(self.rows):
             count = n if lengths is None else int(lengths[b])
@@ -239,6 +258,9 @@ class Plain:
         seen = seen.expand(self.batch, heads, q.shape[2], self.length)
         scores = q @ k.transpose(-1, -2)
         sizes = q.abs().nan_to_num(0.0, 0.0, 0.0) @ k.abs().nan_to_num(0.0, 0.0, 0.0).transpose(-1, -2)
+        if storage_format(self.dtype).group:  # the products are of rotated rows
+            norms = (t.nan_to_num(0.0, 0.0, 0.0).norm(dim=-1) for t in (q, k))
+            sizes = torch.maximum(sizes, next(norms)[..., None] * next(norms)[:, :, None])
         reach = largest(torch.where(seen, v.abs().nan_to_num(0.0, 0.0, 0.0).amax(-1)[:, :, None], 0.0))
         if isinstance(similarity, qkv.Argmax):
             slack = 2 * (self.width + 4) * torch.finfo(torch.float32).eps * largest(sizes * seen)
@@ -346,13 +368,19 @@ def untouched(cache: Any) -> Iterator[None]:
         same_bits(one, other, "the cache's contents")
 
 
-def page_bytes(heads: int, width: int, value_width: int, storage: torch.dtype) -> int:
+def page_bytes(heads: int, width: int, value_width: int, storage: torch.dtype | str) -> int:
     """A page holds 64 tokens of one row: header, scales, keys, values, each head's slab a multiple of 64 bytes."""
-    size = {torch.float32: 4, torch.float16: 2, torch.bfloat16: 2, torch.int8: 1}[storage]
+    groups = tuple(math.ceil(each / 32) for each in (width, value_width))
+    sizes = {torch.float32: 4, torch.float16: 2, torch.bfloat16: 2, torch.int8: 1, "int8/int4": 1}
     pairs = 2 if storage is torch.bfloat16 else 1
-    keys = size * PAGE * pairs * math.ceil(width / pairs)
-    values = size * PAGE * (math.ceil(value_width / 16) * 16)
-    return heads * (64 + (512 if storage is torch.int8 else 0) + keys + values)
+    keys = values = PAGE * 18  # a group of int4: 16 bytes and a scale
+    keys = keys * groups[0]
+    if storage in sizes:
+        keys = sizes[storage] * PAGE * pairs * math.ceil(width / pairs) + 4 * PAGE * (sizes[storage] == 1)
+    values = values * groups[1]
+    if storage in sizes and storage != "int8/int4":
+        values = sizes[storage] * PAGE * (math.ceil(value_width / 16) * 16) + 4 * PAGE * (sizes[storage] == 1)
+    return heads * (64 + keys + values)
 
 
 def resident() -> int:

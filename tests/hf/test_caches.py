@@ -284,6 +284,7 @@ def test_bytes_of_the_storage_formats():
     assert nbytes(model, torch.bfloat16) <= 0.55 * whole
     assert nbytes(model, torch.float16) <= 0.55 * whole
     assert nbytes(model, torch.int8) <= 0.30 * whole
+    assert nbytes(model, "int4") <= 0.16 * whole
 
 
 def test_bytes_are_those_of_the_caches():

@@ -200,6 +200,29 @@ def test_other_storage_formats_are_close(pair, storage):
     assert 0 < (found - wanted).abs().max() < 0.2 * wanted.abs().max()
 
 
+def test_the_first_prompt_decides_the_format_of_each_layer(text_model):
+    prompt, plain = torch.arange(3, 43)[None], text_model.cache()
+    wanted = text_model.step(prompt, plain, every=True)
+    for ragged in (False, True):
+        cache = text_model.cache(dtype="auto", bound=0.3)
+        given = {"lengths": torch.tensor([40]), "padding": "left"} if ragged else {}
+        close(text_model.step(prompt, cache, every=True, **given), wanted, tolerance=1e-4)
+        assert {layer.format.of_values.name for layer in cache.layers} == {"int4"}
+        assert cache.nbytes < 0.2 * plain.nbytes
+        found = text_model.step([7], cache)
+        assert 0 < (found - text_model.step([7], plain)).abs().max() < 0.5 * wanted.abs().max()
+        plain.crop(40)
+    exact = text_model.cache(dtype="auto", bound=1e-7)
+    text_model.step(prompt, exact)
+    assert {layer.dtype for layer in exact.layers} == {torch.float32}
+    short = text_model.cache(dtype="auto", bound=0.3)
+    with pytest.raises(OptionError, match="at least 32 tokens"):
+        text_model.step(prompt[:, :20], short)
+    assert (short.length, short.layers[0].bound) == (0, 0.3)
+    with pytest.raises(OptionTypeError, match="bound"):
+        text_model.cache(dtype="auto")
+
+
 def test_packed_weights_equal_the_dequantized_model(tmp_path):
     model = build("llama")
     folder = write_folder(model, tmp_path / "model")

@@ -104,7 +104,7 @@ def test_forks_reordered_rows_and_cropped_drafts(program):
     assert torch.equal(both[0], both[1])
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8, "int4", "int8/int4"])
 def test_storage_formats_of_the_cache(program, dtype):
     caches, same = caches_for(program, dtype=dtype, capacity=30), caches_for(program, dtype=dtype)
     found = NativeProgram(program).run(TOKENS, caches, every=True)

@@ -34,6 +34,7 @@ from ..ops.loader import limit_threads_after_fork
 from ..shapes import Float
 from ..similarity import AnySimilarity, Argmax, Softmax, as_similarity
 from ..states import AnyState
+from .choosing import choose_format, last_queries
 from .formats import StorageFormat
 from .inputs import (
     DecodeInputs,
@@ -272,7 +273,11 @@ def _make_plan(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | N
 
 def _find_plan(query: Any, key: Any, value: Any, cache: KVCache, similarity: AnySimilarity | None) -> Plan | None:
     """The plan of the same call on another cache, such as another layer of a model."""
-    if cache.token_type is not None or not (type(query) is type(key) is type(value) is Tensor):
+    if (
+        cache.token_type is not None
+        or cache.bound is not None
+        or not (type(query) is type(key) is type(value) is Tensor)
+    ):
         return None
     if not isinstance(similarity, AnySimilarity | None):  # refused later, with a message
         return None
@@ -393,6 +398,7 @@ def _run(
             RUNS["attend.native"] += 1
             attend_native(step, cache, found, kernel_options(step))
         return found
+    deciding = None if cache.bound is None else last_queries(step)
     before, ready = None if cache._importance is None else cache._importance.clone(), None
     try:
         cache.reserve(extent.len_q, step.counts)
@@ -413,6 +419,9 @@ def _run(
         cache.cancel(before)
         raise
     cache.commit(step.key, step.counts, ready)
+    if deciding is not None:
+        chosen = step.similarity if isinstance(step.similarity, Softmax) else Softmax()
+        choose_format(cache, *deciding, chosen.scale_for(cache.width))
     return found
 
 
@@ -565,7 +574,7 @@ def _gathered_backend(scores: int) -> str:
 
 def native_reasons_against(step: DecodeInputs, storage: StorageFormat) -> tuple[str, ...]:
     reasons = list(ops.reasons())
-    if storage.code is None:
+    if storage.native_code is None:
         reasons.append(f"the kernel does not read the storage format {storage.name}")
     if not step.query.is_cpu:
         reasons.append(f"the kernel runs on the CPU, not on {step.query.device.type}")

@@ -1,9 +1,10 @@
 """Saved caches and states: safetensors files, written atomically and validated before they are loaded.
 
-A KVCache: key (batch, heads, span, width) and value (…, value_width) in the storage dtype, for int8 key_scale and
-value_scale (batch, heads, span); lengths and starts (batch,). Index t of row b is the token at position starts[b] + t;
-zeros follow the last token. The metadata have dtype, capacity, window and sinks. After an eviction, lengths and starts
-count slots, and gone, counts, at and since are those of `Remaining`. importance (batch, heads, span) if it is kept.
+A KVCache: the elements (`StorageFormat.elements`) of key (batch, heads, span, …) and value, for formats with scales
+key_scale and value_scale (batch, heads, span, groups); lengths and starts (batch,). Index t of row b is the token at
+position starts[b] + t; zeros follow the last token. The metadata have dtype, width, value_width, capacity, window and
+sinks. After an eviction, lengths and starts count slots, and gone, counts, at and since are those of `Remaining`.
+importance (batch, heads, span) if it is kept.
 
 A LinearState: lengths and summed (batch,), the sums, and key, value and keep of the recent tokens. The metadata have
 the similarity's repr, the dtype and the sizes. With `state=`: lengths and summed, the state, that before the recent
@@ -42,7 +43,7 @@ _FORMAT, _VERSION = "qkv.KVCache", "1"
 _STATE_FORMAT, _STATE_VERSION = "qkv.LinearState", "1"
 _SAFETENSORS_DTYPES = {torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.bfloat16: "BF16"}
 _SAFETENSORS_DTYPES |= {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16"}
-_SAFETENSORS_DTYPES |= {torch.int64: "I64", torch.int8: "I8"}
+_SAFETENSORS_DTYPES |= {torch.int64: "I64", torch.int8: "I8", torch.uint8: "U8"}
 _LIMITS = "capacity", "window", "sinks"
 # Bytes. A cache has at most eleven tensors: its header needs less than 4 KiB.
 _MAX_CACHE_HEADER = 1 << 16
@@ -54,7 +55,7 @@ def save(cache: KVCache, path: str | os.PathLike[str]) -> None:
     target = check_path(path)
     with cache.lock:
         tensors = _cache_tensors(cache)
-        limits = {name: str(getattr(cache, name) or "") for name in _LIMITS}
+        limits = {name: str(getattr(cache, name) or "") for name in (*_LIMITS, "width", "value_width")}
     about = {"format": _FORMAT, "version": _VERSION, "dtype": cache.format.name}
     write_safetensors(target, tensors, about | limits)
 
@@ -141,17 +142,22 @@ def load(kind: type[KVCache], path: str | os.PathLike[str], eviction: Policy | N
         key = tuple(file.get_slice("key").get_shape()) if "key" in file.keys() else ()  # noqa: SIM118
         if len(key) != 4 or min(key[0], key[1], key[3]) < 1:
             raise damaged_file(source, f"key of shape {key}")
-        numbers, per_row = _SAFETENSORS_DTYPES[storage.dtype], (key[:1], "I64")
-        expected = {"key": (key, numbers), "value": ((*key[:3], -1), numbers), "lengths": per_row, "starts": per_row}
-        if storage.has_scales:
-            expected |= {"key_scale": (key[:3], "F32"), "value_scale": (key[:3], "F32")}
+        value = tuple(file.get_slice("value").get_shape()) if "value" in file.keys() else ()  # noqa: SIM118
+        width = _number(source, about, "width") if storage.group else key[3]
+        value_width = _number(source, about, "value_width") if storage.of_values.group else value[-1] if value else 0
+        per_row = key[:1], "I64"
+        expected: dict[str, tuple[tuple[int, ...], str]] = {"lengths": per_row, "starts": per_row}
+        for name, of, numbers in (("key", storage, width), ("value", storage.of_values, value_width)):
+            expected[name] = (*key[:3], of.elements(numbers)), _SAFETENSORS_DTYPES[of.element]
+            if of.has_scales:
+                expected[f"{name}_scale"] = (*key[:3], of.scales_of(numbers)), _SAFETENSORS_DTYPES[of.scales]
         names = set(file.keys())
         if "importance" in names:
             expected["importance"] = key[:3], "F32"
         if "gone" in names:
             expected |= {"at": ((*key[:2], -1), "I64")} | dict.fromkeys(("gone", "counts", "since"), per_row)
         tensors = _read_tensors(source, file, expected)
-    return _build_cache(kind, source, storage, limits, tensors, eviction)
+    return _build_cache(kind, source, storage, (width, value_width), limits, tensors, eviction)
 
 
 def _cache_tensors(cache: KVCache) -> dict[str, Tensor]:
@@ -165,7 +171,7 @@ def _cache_tensors(cache: KVCache) -> dict[str, Tensor]:
             out[row, :, : tensor.shape[1]] = tensor
         return out
 
-    names = ("key", "value", "key_scale", "value_scale") if cache.format.has_scales else ("key", "value")
+    names = [name for name, part in rows[0][1]._asdict().items() if part is not None]
     tensors = {name: stacked([getattr(stored, name) for _, stored in rows]) for name in names}
     starts = torch.tensor([start for start, _ in rows], dtype=torch.int64)
     if (sums := cache.importance_sums) is not None:
@@ -179,13 +185,15 @@ def _build_cache(
     kind: type[KVCache],
     source: Path,
     storage: StorageFormat,
+    widths: tuple[int, int],
     limits: dict[str, int | None],
     tensors: dict[str, Tensor],
     eviction: Policy | None,
 ) -> KVCache:
     capacity, window, sinks = limits.values()
     lengths, starts = tensors["lengths"].numpy(), tensors["starts"].numpy()
-    (batch, heads, span, width), value_width = tensors["key"].shape, tensors["value"].shape[3]
+    batch, heads, span, _ = tensors["key"].shape
+    width, value_width = widths
     counts = lengths - starts
     # With a window, at least the keys that the next query attends to are stored; without one, all.
     latest = np.zeros_like(lengths) if window is None or sinks else np.maximum(lengths - window, 0)
@@ -193,8 +201,8 @@ def _build_cache(
     valid = (in_order & (starts % PAGE == 0) & (starts <= latest)).all() and int(counts.max()) == span
     if not valid or (capacity is not None and int(lengths.max()) > capacity):
         raise damaged_file(source, "invalid lengths or starts")
-    for name in ("key", "value") if storage.has_scales else ():
-        if not storage.is_valid(tensors[name], tensors[f"{name}_scale"]):
+    for name, of in (("key", storage), ("value", storage.of_values)):
+        if of.has_scales and not of.is_valid(tensors[name], tensors[f"{name}_scale"]):
             raise damaged_file(source, f"{name} with values that quantization cannot produce")
     remaining, importance = None, tensors.get("importance")
     if "gone" in tensors:

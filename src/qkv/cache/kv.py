@@ -148,8 +148,11 @@ class KVCache(TokenStore):
         importance: Whether to keep the sum of the attention weights of each key, `importance()`.
         eviction: A policy of `qkv.cache`, such as `HeavyHitters(96, 32)`, which decides what a row forgets: after a
             call, or for `SnapKV` when `evict()` is called. Capacity is then that of the tokens stored at a time.
-        dtype: Storage format: float32, float16, bfloat16, or int8 with one scale per token and head; `cache.formats`
-            takes more. Appended tokens may have any dtype that qkv supports; they are rounded once, on append.
+        dtype: Storage format: float32, float16, bfloat16, int8 with one scale per token and head, "int4" with one for
+            each 32 channels, or "int8/int4" for keys and values; `cache.formats` takes more. Appended tokens may have
+            any dtype that qkv supports; they are rounded once, on append. "auto": the smallest format within `bound`,
+            decided by the first prompt that is decoded, of 32 tokens or more.
+        bound: With dtype="auto" the relative error of the attention of that prompt's last queries (`cache.choosing`).
 
     Raises:
         OptionError: A size is below 1.
@@ -182,20 +185,26 @@ class KVCache(TokenStore):
         sinks: int = 0,
         importance: bool = False,
         eviction: Policy | None = None,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | str = torch.float32,
+        bound: float | None = None,
     ) -> None:
         batch, heads, width = check_size("batch", batch), check_size("heads", heads), check_size("width", width)
         value_width = width if value_width is None else check_size("value_width", value_width)
         capacity = None if capacity is None else check_size("capacity", capacity)
         window = None if window is None else check_size("window", window)
-        layout = page_layout(dtype, heads, width, value_width)
+        bound = _check_bound(dtype, bound)
+        layout = page_layout(torch.float32 if bound else dtype, heads, width, value_width)
         if batch * layout.page_bytes * (1 + (capacity or 0) // PAGE) >= 1 << 62:
             given = f"batch {batch}, heads {heads}, width {width}, capacity {capacity}"
             raise ShapeError(complaint("batch, heads, width, capacity", given, "sizes whose bytes fit into 62 bits"))
         policy = None if eviction is None else as_policy(eviction)
         counted = importance or (policy is not None and policy.uses_importance)
         check_forgetting(window, check_size("sinks", sinks, least=0), policy, counted)
+        if bound and (sinks or policy is not None or counted):
+            wanted = "a cache that keeps all tokens, or a window of them"
+            raise OptionError(complaint("dtype", '"auto" with sinks, importance or eviction', wanted, "give a format"))
         self._setup(layout, PagePool(layout.page_bytes), batch, capacity, window, sinks, policy, counted)
+        self.bound = bound
         if capacity is not None:
             self._preallocate()
 
@@ -221,8 +230,8 @@ class KVCache(TokenStore):
         return self._eviction is not None and self._eviction.after_prompt
 
     @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the storage format."""
+    def dtype(self) -> torch.dtype | str:
+        """The storage format as `KVCache(dtype=...)` takes it."""
         return self._layout.format.dtype
 
     @property
@@ -309,6 +318,9 @@ class KVCache(TokenStore):
         tensor([3, 1])
         """
         with self.lock:
+            if self.bound is not None:
+                hint = "the queries of the first prompt decide the format: qkv.decode it, or give a format"
+                raise OptionError(complaint("dtype", '"auto" with append', "a prompt with queries", hint))
             check_new_tokens(self, key, value)
             counts, left = check_lengths(lengths, padding, self.batch, key.shape[2])
             if key.shape[2] == 0 or (counts is not None and not counts.any()):
@@ -419,9 +431,21 @@ class KVCache(TokenStore):
             self._pool.share(self._table.all())
             importance = None if self._importance is None else self._importance.clone()
             other._set_rows(self._lengths, self._table.copy(), self._remaining, importance)
-            other.token_type, other.keep_past = self.token_type, self.keep_past
+            other.token_type, other.keep_past, other.bound = self.token_type, self.keep_past, self.bound
             self._clear_writable_end()
             return other
+
+    def adopt(self, other: KVCache) -> None:
+        """Take over the tokens of another cache of the same sizes, and its storage format; it becomes empty."""
+        with self.lock:
+            self._pool.release(self._table.all() + self._preallocated)
+            other._pool.lock = self._pool.lock  # those who wait for it
+            self._layout, self._pool, self._preallocated, self._plan = other._layout, other._pool, [], None
+            self._set_rows(other._lengths, other._table)
+            other._table = PageTable.empty(other.batch)
+            self.bound = None
+            if self._capacity is not None:
+                self._preallocate()
 
     def reset(self) -> None:
         """Remove all tokens; tokens that are appended later may have another dtype."""
@@ -549,6 +573,7 @@ class KVCache(TokenStore):
         self._preallocated: list[int] = []  # unused pages of those that capacity allocated
         self._preallocated_count = 0
         self._number = register_cache(self)
+        self.bound: float | None = None  # of dtype="auto", until the format is decided
         self.keep_past = False  # whether pages outside the window are kept until `evict_past`
         self.token_type: tuple[torch.dtype, torch.device] | None = None  # of the first append
         self._plan: Any = None  # plan of the last checked decode call; valid while batch and `token_type` stay
@@ -612,7 +637,7 @@ class KVCache(TokenStore):
         if self._window is not None:
             pages = min(pages, -(-self._window // PAGE) + 2 + -(-self._sinks // PAGE))
         self._preallocated_count = len(self._lengths) * pages
-        self._preallocated = self._pool.take(self._preallocated_count, prompt=True)
+        self._preallocated = self._pool.take(self._preallocated_count - self._table.pages, prompt=True)
 
     def reserve(self, n: int, counts: np.ndarray | None) -> None:
         """Add the pages that n (or counts[b]) more tokens need, each owned by this cache alone."""
@@ -706,7 +731,7 @@ class KVCache(TokenStore):
     def write(self, key: Tensor, value: Tensor, counts: np.ndarray | None, left: bool) -> None:
         """Write tokens into the reserved pages; they are not visible before `commit`."""
         key, value = key.detach().resolve_neg(), value.detach().resolve_neg()
-        if cache_append is not None and key.is_cpu and self.format.code is not None:
+        if cache_append is not None and key.is_cpu and self.format.native_code is not None:
             pages = self.view().pages(self._lengths, counts)
             cache_append(key, value, **pages, left=left, threads=torch.get_num_threads())
             return
@@ -983,6 +1008,20 @@ def check_forgetting(window: int | None, sinks: int, policy: Policy | None, coun
         raise OptionError(complaint(name, f"{given} with window={window}", "one of the two", hint))
     if policy is not None and policy.uses_importance and not counted:
         raise OptionError(complaint("policy", repr(policy), "a cache with importance=True", "it ranks keys by it"))
+
+
+def _check_bound(dtype: object, bound: Any) -> float | None:
+    """The bound of dtype="auto"; None for other formats."""
+    if dtype != "auto":
+        if bound is not None:
+            raise OptionError(complaint("bound", bound, 'None; it is for dtype="auto"'))
+        return None
+    wanted = "a relative error between 0 and 1, such as 0.05"
+    if isinstance(bound, bool) or not isinstance(bound, int | float):
+        raise OptionTypeError(complaint("bound", repr(bound), wanted, 'dtype="auto" takes the format by it'))
+    if not 0 < bound < 1:
+        raise OptionError(complaint("bound", bound, wanted))
+    return float(bound)
 
 
 def check_cache(cache: object) -> KVCache:

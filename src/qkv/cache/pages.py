@@ -5,9 +5,11 @@ A page stores 64 tokens of one batch row for all key/value heads. It is heads ×
 
     header  64 bytes; in byte 0, bit 0 is set when a value in the slab may be NaN or infinite, and bit 1 when the
             magnitude of a finite one may be 2^96 or more
-    scales  formats with scales only: 64 float32 for the keys, then 64 for the values
-    keys    [⌈width / n⌉][64 tokens][n], n = the format's pair: 64 tokens of one coordinate are contiguous
-    values  [64 tokens][value_width rounded up to a multiple of 16], the rest zero
+    scales  formats with scales only: [groups][64 tokens] for the keys, then for the values
+    keys    [⌈elements / n⌉][64 tokens][n], n = the format's pair: 64 tokens of one coordinate are contiguous
+    values  [64 tokens][elements rounded up to a multiple of 16], the rest zero
+
+An element is a number, except in int4, where it is two.
 
 The native kernels read and write the same bytes; this module does it with torch alone.
 """
@@ -34,15 +36,15 @@ from ..cost.sizes import PAGE
 from ..errors import OptionTypeError, complaint
 from ..ops.kernels import advise_huge_pages, populate_memory
 from ..shapes import Float, Int
-from .formats import INT8_MAX, StorageFormat, storage_format
+from .formats import StorageFormat, storage_format
 
 _ALIGNMENT = 64
 _LARGE_VALUE = 2.0**96  # a sum of 2^32 smaller numbers is finite
 
 
 class StoredTokens(NamedTuple):
-    """Tokens in the storage format: key (heads, tokens, width), value (heads, tokens, value_width), and with scales
-    those (heads, tokens)."""
+    """Tokens in the storage format: the elements of key and value (heads, tokens, …), and with scales those
+    (heads, tokens, groups)."""
 
     key: Tensor
     value: Tensor
@@ -63,6 +65,7 @@ class PageLayout(NamedTuple):
     width: int
     value_width: int
     row: int  # elements of a value, padding included
+    value_scales_at: int
     keys_at: int
     values_at: int
     head_bytes: int
@@ -71,33 +74,36 @@ class PageLayout(NamedTuple):
     @property
     def native_args(self) -> tuple[int, int, int, int]:
         """The layout for the native functions: storage format, heads, width, value_width."""
-        return self.format.code or 0, self.heads, self.width, self.value_width
+        return self.format.native_code or 0, self.heads, self.width, self.value_width
 
 
-def page_layout(dtype: torch.dtype, heads: int, width: int, value_width: int) -> PageLayout:
+def page_layout(dtype: torch.dtype | str, heads: int, width: int, value_width: int) -> PageLayout:
     """The layout of a page.
 
     >>> page_layout(torch.bfloat16, heads=2, width=5, value_width=17).page_bytes
     9856
     """
     of = storage_format(dtype)
-    row = -(-value_width // 16) * 16
-    keys_at = _ALIGNMENT + (2 * 4 * PAGE if of.has_scales else 0)
-    values_at = keys_at + dtype.itemsize * PAGE * of.pair * -(-width // of.pair)
-    head_bytes = values_at + dtype.itemsize * PAGE * row
-    return PageLayout(of, heads, width, value_width, row, keys_at, values_at, head_bytes, heads * head_bytes)
+    values = of.of_values
+    row = -(-values.elements(value_width) // 16) * 16
+    value_scales_at = _ALIGNMENT + PAGE * of.scales_of(width) * of.scales.itemsize
+    keys_at = value_scales_at + PAGE * values.scales_of(value_width) * values.scales.itemsize
+    values_at = keys_at + of.element.itemsize * PAGE * of.pair * -(-of.elements(width) // of.pair)
+    head_bytes = values_at + values.element.itemsize * PAGE * row
+    offsets = value_scales_at, keys_at, values_at
+    return PageLayout(of, heads, width, value_width, row, *offsets, head_bytes, heads * head_bytes)
 
 
 def to_storage(layout: PageLayout, key: Float[Tensor, "h n d"], value: Float[Tensor, "h n dv"]) -> StoredTokens:
     """Convert tokens to the storage format."""
-    (key, key_scale), (value, value_scale) = layout.format.store(key), layout.format.store(value)
+    (key, key_scale), (value, value_scale) = layout.format.store(key), layout.format.of_values.store(value)
     return StoredTokens(key, value, key_scale, value_scale)
 
 
 def from_storage(layout: PageLayout, stored: StoredTokens) -> tuple[Tensor, Tensor]:
     """Convert stored tokens to keys and values."""
-    read = layout.format.read
-    return read(stored.key, stored.key_scale), read(stored.value, stored.value_scale)
+    key = layout.format.read(stored.key, stored.key_scale, layout.width)
+    return key, layout.format.of_values.read(stored.value, stored.value_scale, layout.value_width)
 
 
 def write_page(layout: PageLayout, page: Tensor, slot: int, stored: StoredTokens) -> None:
@@ -105,19 +111,21 @@ def write_page(layout: PageLayout, page: Tensor, slot: int, stored: StoredTokens
     count = stored.key.shape[1]
     to = slice(slot, slot + count)
     slabs = page.view(layout.heads, layout.head_bytes)
-    keys, values, scales = _slab_views(layout, slabs)
+    parts = _slab_views(layout, slabs)
     key = stored.key
     pair = layout.format.pair
-    if layout.width % pair:
-        key = torch.nn.functional.pad(key, (0, pair - layout.width % pair))
-    keys[:, :, to] = key.view(layout.heads, count, -1, pair).transpose(1, 2)
-    values[:, to, : layout.value_width] = stored.value
-    values[:, to, layout.value_width :] = 0
+    if key.shape[2] % pair:
+        key = torch.nn.functional.pad(key, (0, pair - key.shape[2] % pair))
+    parts.key[:, :, to] = key.view(layout.heads, count, -1, pair).transpose(1, 2)
+    elements = stored.value.shape[2]
+    parts.value[:, to, :elements] = stored.value
+    parts.value[:, to, elements:] = 0
     size = stored.value
-    if stored.key_scale is not None and stored.value_scale is not None:
-        assert scales is not None
-        scales[:, 0, to], scales[:, 1, to] = stored.key_scale, stored.value_scale
-        size = stored.value_scale * INT8_MAX
+    for part, scale in ((parts.key_scale, stored.key_scale), (parts.value_scale, stored.value_scale)):
+        if part is not None and scale is not None:
+            part[:, :, to] = scale.transpose(1, 2)
+    if stored.value_scale is not None:
+        size = stored.value_scale.float() * layout.format.of_values.largest
     if slot == 0:
         slabs[:, 0] = 0
     size = size.float().abs().flatten(1)
@@ -128,25 +136,29 @@ def write_page(layout: PageLayout, page: Tensor, slot: int, stored: StoredTokens
 def read_pages(layout: PageLayout, pages: Tensor) -> StoredTokens:
     """Read the count × 64 tokens of consecutive pages (count, page_bytes)."""
     count = pages.shape[0]
-    keys, values, scales = _slab_views(layout, pages.view(count * layout.heads, layout.head_bytes))
+    parts = _slab_views(layout, pages.view(count * layout.heads, layout.head_bytes))
 
     def in_order(part: Tensor) -> Tensor:
         return part.unflatten(0, (count, layout.heads)).transpose(0, 1).flatten(1, 2)
 
-    key = in_order(keys.transpose(1, 2).flatten(2))[..., : layout.width]
-    value = in_order(values)[..., : layout.value_width]
-    return StoredTokens(key, value, *(() if scales is None else (in_order(scales[:, 0]), in_order(scales[:, 1]))))
+    key = in_order(parts.key.transpose(1, 2).flatten(2))[..., : layout.format.elements(layout.width)]
+    value = in_order(parts.value)[..., : layout.format.of_values.elements(layout.value_width)]
+    return StoredTokens(key, value, *(None if scale is None else in_order(scale.mT) for scale in parts[2:]))
 
 
-def _slab_views(layout: PageLayout, slabs: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Views of slabs (s, head_bytes): keys (s, ⌈width/n⌉, 64, n), values (s, 64, row), scales (s, 2, 64)."""
-    dtype, pair = layout.format.dtype, layout.format.pair
-    keys = slabs[:, layout.keys_at : layout.values_at].view(dtype)
-    values = slabs[:, layout.values_at :].view(dtype)
-    scales = None
-    if layout.format.has_scales:
-        scales = slabs[:, _ALIGNMENT : layout.keys_at].view(torch.float32).unflatten(1, (2, PAGE))
-    return keys.unflatten(1, (-1, PAGE, pair)), values.unflatten(1, (PAGE, layout.row)), scales
+def _slab_views(layout: PageLayout, slabs: Tensor) -> StoredTokens:
+    """Views of slabs (s, head_bytes): keys (s, ⌈elements/n⌉, 64, n), values (s, 64, row), scales (s, groups, 64)."""
+    of, values = layout.format, layout.format.of_values
+
+    def scales(of: StorageFormat, start: int, stop: int) -> Tensor | None:
+        return slabs[:, start:stop].view(of.scales).unflatten(1, (-1, PAGE)) if of.has_scales else None
+
+    return StoredTokens(
+        slabs[:, layout.keys_at : layout.values_at].view(of.element).unflatten(1, (-1, PAGE, of.pair)),
+        slabs[:, layout.values_at :].view(values.element).unflatten(1, (PAGE, layout.row)),
+        scales(of, _ALIGNMENT, layout.value_scales_at),
+        scales(values, layout.value_scales_at, layout.keys_at),
+    )
 
 
 _HUGE_PAGE = 2 << 20

@@ -74,7 +74,10 @@ def tour(as_json: AsJson = False) -> None:
 
 ModelFile = Annotated[str, typer.Argument(help="GGUF file, or a folder with config.json and safetensors")]
 KvCache = Annotated[
-    str, typer.Option("--kv-cache", help="Store keys and values as f32, f16, bf16 or int8", metavar="FORMAT")
+    str,
+    typer.Option(
+        "--kv-cache", help="Store keys and values as f32, f16, bf16, int8, int4 or int8/int4", metavar="FORMAT"
+    ),
 ]
 Temperature = Annotated[
     float, typer.Option(help="Sample at this temperature; 0 takes the most probable token", min=0.0)
@@ -129,7 +132,7 @@ def generate(
 
 
 def _check_formats(kv_cache: str, activations: str) -> None:
-    formats = ("f32", "f16", "bf16", "int8")
+    formats = ("f32", "f16", "bf16", "int8", "int4", "int8/int4")
     if kv_cache not in formats:
         raise typer.BadParameter(f"{kv_cache!r} is none of {', '.join(formats)}", param_hint="--kv-cache")
     if activations not in ("float32", "int8"):

@@ -5,6 +5,7 @@ The lines are those that `plan` counts for the scores and the cache of one layer
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .architecture import Model
@@ -17,7 +18,9 @@ from .sizes import check_choice
 
 VARIANTS = ("MHA", "GQA", "MQA", "linear")
 ITEM = "float32"  # format of queries, new keys and values, outputs and sums
-SCALES = {"int8": 8}  # bytes per token and head of a KVCache: one float32 scale each for key and value
+# Bytes of the scales of a KVCache per token and head, key and value: in int8 one float32 each, in int4 a bfloat16 for
+# each 32 channels.
+SCALES: dict[str, Callable[[Number], Number]] = {"int8": lambda width: 8, "int4": lambda width: width / 8}
 
 
 class DecodeCost(NamedTuple):
@@ -26,7 +29,8 @@ class DecodeCost(NamedTuple):
     Attributes:
         cache_bytes: bytes of the cache, or of the linear state.
         step: the lines of the next decode step.
-        scale_bytes: bytes of the scales of an int8 KVCache, which `cache_bytes` and `step` leave out, as `plan` does.
+        scale_bytes: bytes of the scales of an int8 or int4 KVCache, which `cache_bytes` and `step` leave out, as
+            `plan` does.
     """
 
     way: str
@@ -62,7 +66,9 @@ def past(
     similarity = "linear" if linear else "softmax"
     by_part = parts(model_cost(model, batch, 1, tokens, weights=ITEM, cache=cache, similarity=similarity))
     kept = batch * state_bytes(model) if linear else model.cache_bytes(tokens, batch, cache)
-    scales = 0 if linear else batch * model.kv_heads * tokens * SCALES.get(str(cache).removeprefix("torch."), 0)
+    scales = 0
+    if not linear and (of := SCALES.get(str(cache).removeprefix("torch."))):
+        scales = batch * model.kv_heads * tokens * of(width)
     step = Ledger(way, (*by_part["scores"].lines, *by_part["cache"].lines))
     return DecodeCost(way, model.kv_heads, kept, step, scales)
 

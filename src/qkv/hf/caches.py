@@ -21,7 +21,7 @@ _WINDOW_OPTION = {"full_attention": None, "chunked_attention": None, "sliding_at
 class PagedCache(DynamicCache):
     """A cache for `past_key_values=`; created by `cache`."""
 
-    def __init__(self, layers: list[PagedLayer], dtype: torch.dtype) -> None:
+    def __init__(self, layers: list[PagedLayer], dtype: torch.dtype | str) -> None:
         Cache.__init__(self, layers=layers)  # pyright: ignore[reportArgumentType]
         self._dtype = dtype
 
@@ -59,7 +59,7 @@ class PagedEncoderDecoderCache(EncoderDecoderCache):
 
 
 def cache(
-    model: PreTrainedModel, *, dtype: torch.dtype | None = None, capacity: int | None = None
+    model: PreTrainedModel, *, dtype: torch.dtype | str | None = None, capacity: int | None = None
 ) -> PagedCache | PagedEncoderDecoderCache:
     """Create a cache for `past_key_values=` of a model and of its `generate`. Tokens are appended without copies.
 
@@ -70,7 +70,7 @@ def cache(
 
     Args:
         model: A model of transformers with attn_implementation="qkv".
-        dtype: Storage format: float32, float16, bfloat16 or int8; the model's dtype if None.
+        dtype: Storage format, as for `KVCache`; the model's dtype if None.
         capacity: Memory for this many tokens per row is allocated at once, and more are refused. If None, the cache
             grows.
 

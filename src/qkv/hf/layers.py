@@ -74,7 +74,9 @@ class PagedLayer(CacheLayerMixin):
     is_compileable = False
     is_croppable = True
 
-    def __init__(self, dtype: torch.dtype, capacity: int | None, window: int | None, name: str = "a layer") -> None:
+    def __init__(
+        self, dtype: torch.dtype | str, capacity: int | None, window: int | None, name: str = "a layer"
+    ) -> None:
         self.storage, self.capacity, self.window, self.name = dtype, capacity, window, name
         self.cache: KVCache | None = None
         self.record_past = False

@@ -39,7 +39,7 @@ def generate(
     seed: int | None = None,
     source: Int[Tensor, "batch m"] | None = None,
     source_lengths: Any = None,
-    cache_dtype: torch.dtype = torch.float32,
+    cache_dtype: torch.dtype | str = torch.float32,
     on_token: Callable[[int, int], Any] | None = None,
 ) -> Generation:
     """Continue each row of the prompt by at most `new` tokens, until one of `stop`.

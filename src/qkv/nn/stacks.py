@@ -314,7 +314,7 @@ class Decoder(Stack):
             raise OptionTypeError(complaint("vocabulary", "None", "the number of tokens: a decoder predicts them"))
         self.head = None if tied else nn.Linear(self.width, self.embedding.num_embeddings, bias=False)
 
-    def cache(self, batch: int, dtype: torch.dtype = torch.float32, capacity: int | None = None) -> LayerCaches:
+    def cache(self, batch: int, dtype: torch.dtype | str = torch.float32, capacity: int | None = None) -> LayerCaches:
         """Create one empty cache per layer; see `Attention.cache`."""
         return [block.attention.cache(batch, dtype, capacity) for block in self.blocks]
 

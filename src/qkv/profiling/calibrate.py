@@ -19,7 +19,7 @@ import torch
 
 from .. import ops
 from ..cache.decode import KVCache, decode
-from ..cache.formats import FORMATS
+from ..cache.formats import FORMATS, storage_format
 from ..cost.machine import Machine, Progress, free_memory, last_level_cache, memory_bytes, processor_name
 from ..cost.price import Cost, Price
 from ..features import elu1
@@ -102,9 +102,9 @@ def _roofline_points(wanted: Sequence[Probe], measured: Sequence[Measured]) -> t
 def _bytes_moved(probe: Probe) -> int:
     """Bytes of queries, keys, values and outputs, each once."""
     item = getattr(torch, probe.dtype).itemsize
-    stored_item = item if probe.storage is None else getattr(torch, probe.storage).itemsize
     rows = probe.batch * probe.heads * probe.len_q * (probe.width + probe.width_v)
-    return item * rows + stored_item * probe.batch * probe.heads_kv * probe.len_k * (probe.width + probe.width_v)
+    storage = storage_format(probe.storage or probe.dtype)
+    return item * rows + storage.token_bytes(probe.width, probe.width_v) * probe.batch * probe.heads_kv * probe.len_k
 
 
 def fit_prices(measured: Sequence[Measured]) -> tuple[dict[str, Price], dict[str, float]]:
@@ -137,8 +137,8 @@ def prepare(probe: Probe) -> PreparedCall:
         choice = explain(query, key, value, backend=probe.backend, **options)
         run = partial(attention, query, key, value, backend=probe.backend, **options)
         return PreparedCall(run, choice.engine, choice.cost)
-    storage = getattr(torch, probe.storage)
-    cache = KVCache(probe.batch, probe.heads_kv, probe.width, value_width=probe.width_v, dtype=storage)
+    sizes = probe.batch, probe.heads_kv, probe.width
+    cache = KVCache(*sizes, value_width=probe.width_v, dtype=probe.storage)
     cache.append(key, value)
     new_k, new_v = (torch.randn(probe.batch, probe.heads_kv, probe.len_q, w) for w in widths)
     choice = explain(query, new_k, new_v, cache=cache, **options)
@@ -245,7 +245,7 @@ def _thread_scaling(rate: Callable[[], float]) -> float:
 
 
 DTYPES = ("float32", "bfloat16", "float16")
-STORAGES = tuple(each.name for each in FORMATS.values() if each.code is not None)
+STORAGES = tuple(each.name for each in FORMATS.values() if each.native_code is not None)
 MAX_FLOPS = 4e9  # of a call, some tens of milliseconds
 
 

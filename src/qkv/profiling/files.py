@@ -130,7 +130,7 @@ def plan_file(
         context: Tokens of each sequence, the newest included; 1024, or the model's limit if less.
         batch: Sequences.
         prompt: Tokens of the prompt; `context` by default.
-        cache: Storage format of keys and values: float32, float16, bfloat16 or int8.
+        cache: Storage format of keys and values: float32, float16, bfloat16, int8, int4 or int8/int4.
 
     Returns:
         A `FilePlan`; `against` compares it with what was measured.
@@ -150,7 +150,7 @@ def plan_file(
     if cache not in storage:
         raise OptionError(complaint("cache", repr(cache), f"one of {', '.join(storage)}"))
     parts = [layer.attention for layer in program.layers]
-    token_bytes = [2 * part.kv_heads * storage[cache].token_bytes(part.width) for part in parts]
+    token_bytes = [part.kv_heads * storage[cache].token_bytes(part.width) for part in parts]
     windows = [context if part.window is None else part.window for part in parts]
     cache_bytes = batch * sum(each * min(context, most) for each, most in zip(token_bytes, windows, strict=True))
     weights, logits = _weights(program)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..cache.choosing import QUERIES
 from ..cache.eviction import Policy, as_policy
 from ..cache.inputs import check_lengths
 from ..cache.kv import KVCache
@@ -103,16 +104,39 @@ class _ProgramRunner:
     def __init__(self, program: Program, source: Source, activations: str, by_reference: bool) -> None:
         self.program, self.source = program, source
         self.vocabulary, self.context = program.vocabulary, program.context
+        self._activations = activations
         by_torch = functools.partial(reference.run, program, activations=activations)
         self._run = by_torch if by_reference else NativeProgram(program, activations).run
 
-    def new_cache(self, batch: int, dtype: torch.dtype, capacity: int | None, eviction: Policy | None) -> ModelCache:
-        return ModelCache(reference.new_caches(self.program, batch, dtype, capacity, eviction))
+    def new_cache(
+        self, batch: int, dtype: torch.dtype | str, capacity: int | None, eviction: Policy | None, bound: float | None
+    ) -> ModelCache:
+        return ModelCache(reference.new_caches(self.program, batch, dtype, capacity, eviction, bound))
 
     def run(self, tokens: Tensor, cache: Any, **options: Any) -> Tensor:
         if not isinstance(cache, ModelCache) or len(cache.layers) != len(self.program.layers):
             raise OptionTypeError(complaint("cache", type(cache).__name__, "a cache of this model", "model.cache()"))
-        return self._run(tokens, cache.layers, **options)
+        undecided = any(layer.bound is not None for layer in cache.layers)
+        return (self._run_first if undecided else self._run)(tokens, cache.layers, **options)
+
+    def _run_first(
+        self, tokens: Tensor, caches: list[KVCache], *, every: bool, lengths: Tensor | None, **options: Any
+    ) -> Tensor:
+        """The prompt that decides the formats of dtype="auto": its last tokens run in torch, where `decode` sees their
+        queries; all of them if the rows are not equally long."""
+        before, n = caches[0].lengths, tokens.shape[1]
+        first = 0 if lengths is not None else max(0, n - QUERIES)
+        by_torch = functools.partial(reference.run, self.program, activations=self._activations)
+        logits = []
+        try:
+            if first:
+                logits = [self._run(tokens[:, :first], caches, every=every, lengths=None, **options)]
+            logits.append(by_torch(tokens[:, first:], caches, every=every, lengths=lengths, **options))
+        except BaseException:
+            for cache in caches:
+                cache.crop(before)
+            raise
+        return torch.cat(logits, 1) if every else logits[-1]
 
     @cached_property
     def tokenizer(self) -> TextTokenizer:
@@ -221,9 +245,10 @@ class Model:
         self,
         batch: int = 1,
         *,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | str = torch.float32,
         capacity: int | None = None,
         eviction: Policy | None = None,
+        bound: float | None = None,
     ) -> Any:
         """An empty cache.
 
@@ -233,9 +258,11 @@ class Model:
             capacity: Memory for this many tokens of a row is allocated at once; it grows if None.
             eviction: A policy of `qkv.cache` for every layer without a window, such as `FirstLast(4, 252)`. Positions
                 stay within the model's context. "renumbered" turns rotated keys by the rotary of each layer.
+            bound: With dtype="auto", the relative error of the attention, by which the first prompt decides the format
+                of each layer.
         """
         policy = None if eviction is None else as_policy(eviction)
-        return self._runner.new_cache(check_size("batch", batch), dtype, capacity, policy)
+        return self._runner.new_cache(check_size("batch", batch), dtype, capacity, policy, bound)
 
     def step(
         self, tokens: Any, cache: Any, *, lengths: Any = None, padding: str = "right", every: bool = False

@@ -102,10 +102,15 @@ class TransformersModel:
         self.stop_tokens = frozenset(token for token in ends if type(token) is int)
         self._last_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
 
-    def new_cache(self, batch: int, dtype: torch.dtype, capacity: int | None, eviction: Any) -> RowCaches:
+    def new_cache(
+        self, batch: int, dtype: torch.dtype | str, capacity: int | None, eviction: Any, bound: float | None
+    ) -> RowCaches:
         if eviction is not None:
             reason = "this model runs in transformers, which counts the positions of a cache itself"
             raise BackendRefused(complaint("eviction", repr(eviction), "None", reason), (reason,))
+        if bound is not None:
+            wanted = 'None for a model that runs in transformers: give a format, dtype="int8" for example'
+            raise OptionError(complaint("bound", bound, wanted))
         return RowCaches([hf_cache(self.model, dtype=dtype, capacity=capacity) for _ in range(batch)])
 
     def run(

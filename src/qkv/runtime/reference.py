@@ -114,7 +114,12 @@ def real_tokens(n: int, lengths: Int[Tensor, " batch"], padding: str) -> Bool[Te
 
 
 def new_caches(
-    program: Program, batch: int, dtype: torch.dtype, capacity: int | None, eviction: Policy | None = None
+    program: Program,
+    batch: int,
+    dtype: torch.dtype | str,
+    capacity: int | None,
+    eviction: Policy | None = None,
+    bound: float | None = None,
 ) -> list[KVCache]:
     """An empty cache for each layer; layers with a window keep it and do without `eviction`."""
     if eviction is not None and eviction.positions == "renumbered" and program.positions is not None:
@@ -126,7 +131,8 @@ def new_caches(
         rules: dict[str, Any] = {"window": attention.window}
         if eviction is not None and attention.window is None:
             rules = _forgetting(eviction, attention.rotary)
-        caches.append(KVCache(batch, attention.kv_heads, attention.width, dtype=dtype, capacity=capacity, **rules))
+        rules |= {"dtype": dtype, "capacity": capacity, "bound": bound}
+        caches.append(KVCache(batch, attention.kv_heads, attention.width, **rules))
     return caches
 
 
