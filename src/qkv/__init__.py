@@ -57,6 +57,7 @@ _SUBMODULES = (
     "render",
     "runtime",
     "similarity",
+    "states",
     "testing",
     "theory",
 )
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
         render,
         runtime,
         similarity,
+        states,
         testing,
         theory,
     )
