@@ -39,11 +39,11 @@ ORDER = [
     "theory",
     "documents",
     "exercises",
+    "web",
+    "serving",
     "reading",
     "grading",
-    "web",
     "lab",
-    "serving",
     "mcp",
     "cli",
 ]

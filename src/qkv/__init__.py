@@ -16,6 +16,7 @@ _MODULE_OF_NAME = {
     "varlen": "functional",
     "KVCache": "cache.decode",  # not "cache.kv": decode.py registers the operator that a cache's handle needs
     "decode": "cache.decode",
+    "attend": "cache.decode",
     "LinearState": "cache.decode",
     "Choice": "backends.dispatch",
     "Softmax": "similarity",
@@ -93,7 +94,7 @@ if TYPE_CHECKING:
     )
     from .backends.dispatch import Choice
     from .cache import KVCache, LinearState
-    from .cache.decode import decode
+    from .cache.decode import attend, decode
     from .functional import attention, explain, varlen
     from .masks import Causal, Dense, Padding, Predicate, Segments, Window
     from .similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax

@@ -456,14 +456,18 @@ def resolve_mask(mask: Mask, extent: Extent, traced: bool) -> Mask:
 
 
 def _check_options(similarity: AnySimilarity, backend: str, return_lse: bool, return_weights: bool) -> None:
-    for name, flag in (("return_lse", return_lse), ("return_weights", return_weights)):
-        if flag is not True and flag is not False:
-            raise OptionTypeError(complaint(name, repr(flag), "True or False"))
+    check_flags(return_lse=return_lse, return_weights=return_weights)
     if not isinstance(backend, str) or backend not in BACKEND_NAMES:
         raise OptionError(complaint("backend", repr(backend), "one of " + ", ".join(BACKEND_NAMES), _BACKEND_HINT))
     if return_lse and not similarity.has_lse:
         given = f"True with {similarity!r}"
         raise OptionError(complaint("return_lse", given, "False", "only Softmax has a log-sum-exp of scores"))
+
+
+def check_flags(**flags: Any) -> None:
+    for name, flag in flags.items():
+        if flag is not True and flag is not False:
+            raise OptionTypeError(complaint(name, repr(flag), "True or False"))
 
 
 def in_transform() -> bool:
