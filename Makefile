@@ -142,7 +142,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= MAKEFLAGS= $(BIN)/python -m pytest -n $$(($(JO
 python-test: $(VENV)/.weights
 	$(PYTEST) -m "not slow"
 
-test-all: $(VENV)/.weights $(VENV)/.browser ## run everything that make test leaves out: slow tests, sanitizers, the wheel
+test-all: $(VENV)/.weights $(VENV)/.browser $(VENV)/.docs ## run everything that make test leaves out: slow tests, sanitizers, the wheel
 	$(PYTEST) -m slow
 	@$(MAKE) --no-print-directory native-sanitize wheel-test
 
@@ -177,9 +177,16 @@ stub: $(VENV)/.dev ## write the types of the extension, src/qkv/ops/_native.pyi,
 	$(BIN)/python -m nanobind.stubgen -q -m qkv.ops._native -o src/qkv/ops/_native.pyi
 	$(BIN)/ruff format -q src/qkv/ops/_native.pyi
 
-docs: $(VENV)/.qkv ## write the code's formulas into the documentation
+# The site needs no network: its pages open from the folder.
+$(VENV)/.docs: $(VENV)/.dev requirements/docs.txt
+	$(LOCKED) -r requirements/docs.txt
+	@touch $@
+
+docs: $(VENV)/.docs ## write the code's formulas into the documentation, and build the site in build/site
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/formulas.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html"
 
 # The lab's font for formulas: a subset of STIX Two Math from ziamath's wheel.
 font: ## rebuild the lab's mathematics font

@@ -93,6 +93,16 @@ struct Rules {
     const MaybeTensor& sink;
 };
 
+// What is asked for in addition to the output.
+void add_weights(qkv::AttendProblem& problem, const MaybeTensor& weights, const MaybeTensor& importance,
+                 const Numbers& importance_from) {
+    problem.weights = data_of<float>(weights);
+    problem.weight_columns = weights ? view_of(*weights, 4).shape[3] : 0;
+    problem.importance = data_of<float>(importance);
+    problem.importance_columns = importance ? view_of(*importance, 3).shape[2] : 0;
+    problem.importance_from = data_of(importance_from);
+}
+
 // A tensor over the keys from `first_key` on, addressed by the position of a key.
 qkv::Tensor4 over_keys(const MaybeTensor& tensor, int64_t first_key) {
     if (!tensor) return {};
@@ -132,12 +142,16 @@ void cache_attend(const Tensor& query, const Tensor& out, const Four& layout, ui
                   std::optional<int64_t> window, const Numbers& starts, const Numbers& stops,
                   std::optional<int64_t> lower, std::optional<int64_t> upper, const MaybeTensor& keep,
                   const MaybeTensor& bias, int64_t first_key, float scale, float softcap, const MaybeTensor& sink,
-                  bool argmax, int threads) {
+                  bool argmax, int threads, int64_t sinks, bool cross, const MaybeTensor& weights,
+                  const MaybeTensor& importance, const Numbers& importance_from) {
     const View q = view_of(query, 4);
     const qkv::Tokens tokens = {q.shape[0], q.shape[2], positions.data(), data_of(counts), left};
-    const qkv::AttendProblem problem =
+    qkv::AttendProblem problem =
         attend_problem(paged_cache(layout, table, slots), nullptr, tokens, q, view_of(out, 4), lse, window,
                        {starts, stops, lower, upper, keep, bias, first_key, scale, softcap, sink});
+    problem.sinks = sinks;
+    problem.cross = cross;
+    add_weights(problem, weights, importance, importance_from);
     calls.attend.fetch_add(1, std::memory_order_relaxed);
     const qkv::python::Unlocked unlocked;
     (argmax ? qkv::attend_argmax : qkv::attend)(kernels(), problem, threads);
@@ -310,7 +324,8 @@ NB_MODULE(_native, m) {
           nb::arg("starts") = nb::none(), nb::arg("stops") = nb::none(), nb::arg("lower") = nb::none(),
           nb::arg("upper") = nb::none(), nb::arg("keep") = nb::none(), nb::arg("bias") = nb::none(),
           nb::arg("first_key") = 0, nb::arg("scale") = 1.0f, nb::arg("softcap") = 0.0f, nb::arg("sink") = nb::none(),
-          nb::arg("argmax") = false, nb::arg("threads"));
+          nb::arg("argmax") = false, nb::arg("threads"), nb::arg("sinks") = 0, nb::arg("cross") = false,
+          nb::arg("weights") = nb::none(), nb::arg("importance") = nb::none(), nb::arg("importance_from") = nb::none());
     m.def("softmax_attention", &softmax_attention, nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("out"),
           nb::kw_only(), nb::arg("lse") = nb::none(), nb::arg("starts") = nb::none(), nb::arg("stops") = nb::none(),
           nb::arg("lower") = nb::none(), nb::arg("upper") = nb::none(), nb::arg("keep") = nb::none(),

@@ -55,6 +55,11 @@ def cache_attend(
     sink: torch.Tensor | None = None,
     argmax: bool = False,
     threads: int,
+    sinks: int = 0,
+    cross: bool = False,
+    weights: torch.Tensor | None = None,
+    importance: torch.Tensor | None = None,
+    importance_from: Sequence[int] | None = None,
 ) -> None: ...
 def softmax_attention(
     query: torch.Tensor,
@@ -114,6 +119,7 @@ class DecodeStep:
         *,
         layout: Sequence[int],
         window: int | None = None,
+        sinks: int = 0,
         scale: float = 1.0,
         softcap: float = 0.0,
         sink: torch.Tensor | None = None,
@@ -131,6 +137,8 @@ class DecodeStep:
         lengths: int,
         lengths_copy: int,
         threads: int,
+        importance: int,
+        importance_columns: int,
     ) -> bool: ...
 
 def set_counting(on: bool) -> None: ...
@@ -160,7 +168,6 @@ def transformer_layer(
     width: int,
     scale: float,
     softcap: float,
-    window: int | None = None,
     sinks: int,
     rotary: int,
     activation: int,
