@@ -272,6 +272,11 @@ class Figure:
             rate = f"multiply rate {roofs.taken[-1].rate / 1e9:.0f} GFLOP/s"
             columns = ["", "ms", "±", "of the rate; qkv faster", "error"]
             self.show(f"{title}; {rate}", columns, rows)
+        rows, targets, data = states.backward(64, quick=quick)
+        self.bars += targets
+        self.data.append(data)
+        columns = ["", "qkv", *(f"chunks {size}" for size in states.PEER_CHUNKS["scalar"]), "±", "faster"]
+        self.show("the backward pass of a state that changes, 1x8 heads float32, ms", columns, rows)
         rows, targets, data = states.steps(quick=quick)
         self.bars += targets
         self.data.append(data)

@@ -1,8 +1,9 @@
 """Attention with a state that decays, is gated or corrected: prompts and decoding steps; a part of benchmarks.linear.
 
 The targets, in float32: decayed and gated at 1x8x16384 and widths 64 and 128 at least 8 times as fast as the best of
-torch's chunks, or at 50% of the multiply rate; gated delta at least 5 times as fast as transformers' torch path; a step
-within 1.3 of reading and writing the state once.
+torch's chunks, or at 50% of the multiply rate; gated delta at least 5 times as fast as transformers' torch path; the
+backward pass at least twice as fast as autograd through torch's chunks; a step within 1.3 of reading and writing the
+state once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import qkv
 from qkv.ops.kernels import state_attention
 
 from .decode import bar
@@ -104,6 +106,31 @@ def prompt(
         else:
             targets.append(bar(f"{kind}, {width}: part of the multiply rate", part, ".2f", least=0.5))
     return rows, targets, {"state": kind, "width": width, "length": length, "of_rate": part, "times": times.times}
+
+
+def backward(width: int, *, quick: bool) -> tuple[list[list[str]], list[list[str]], dict[str, Any]]:
+    """Gradients of everything: qkv's, and autograd's through torch's chunks."""
+    length, rows, targets, data = 1024 if quick else 4096, [], [], {}
+    plain = qkv.FeatureMap(qkv.features.identity, normalize=False)
+    for kind in ("gated", "gated delta"):
+        given = {name: x.requires_grad_() for name, x in draw(kind, length, width).items()}
+        query, key, value, gate = (given[name] for name in ("query", "key", "value", "log_gate"))
+        state = qkv.GatedDelta(gate, given["beta"]) if "beta" in given else qkv.Gated(gate)
+        outs = {"qkv": qkv.attention(query, key, value, similarity=plain, mask=qkv.Causal(), state=state)}
+        outs |= {f"chunks {size}": chunked(**given, chunk=size) for size in PEER_CHUNKS["scalar"]}
+        by, sources = torch.ones_like(outs["qkv"]), list(given.values())
+        calls = {
+            name: [TimedCall(functools.partial(torch.autograd.grad, out, sources, by, retain_graph=True))]
+            for name, out in outs.items()
+        }
+        times = compare(calls, seconds=0.3, rounds=3 if quick else 5)
+        best = times.best_of(list(calls)[1:])
+        cells = [f"{times.median(name) * 1e3:.0f}" for name in calls]
+        ratio = times.ratio(best, "qkv")
+        rows.append([f"{kind}, {length}x{width}", *cells, f"{times.spread('qkv'):.0%}", f"{ratio:.2f}x"])
+        targets.append(bar(f"{kind}, {width}: backward, {best}", ratio, ".2f", least=2.0))
+        data[f"backward {kind} {width}"] = times.times
+    return rows, targets, data
 
 
 def steps(*, quick: bool) -> tuple[list[list[str]], list[list[str]], dict[str, Any]]:

@@ -47,7 +47,7 @@ def chunked(
     if g.dim() == 4:
         upper = torch.ones(chunk, chunk, dtype=torch.bool).triu(1)
         weights = (sums[..., :, None] - sums[..., None, :]).masked_fill_(upper, -torch.inf).exp_()
-        scores = (q @ k.mT).mul_(weights)
+        scores = (q @ k.mT) * weights
         before, after, last = (
             sums.exp()[..., None],
             (sums[..., -1:] - sums).exp_()[..., None],
@@ -62,7 +62,7 @@ def chunked(
     if beta is not None:
         assert weights is not None
         b = _cut(beta, chunk)[..., None]
-        lower = (k @ k.mT).mul_(weights).mul_(b)
+        lower = (k @ k.mT) * weights * b
         v, held = torch.linalg.solve_triangular(
             lower, torch.cat([b * v, b * before * k], -1), upper=False, unitriangular=True
         ).split([v.shape[-1], k.shape[-1]], -1)
@@ -70,8 +70,7 @@ def chunked(
     out = torch.empty_like(v)
     for i in range(q.shape[2]):
         change = v[:, :, i] if held is None else v[:, :, i] - held[:, :, i] @ state
-        torch.matmul(scores[:, :, i], change, out=out[:, :, i])
-        out[:, :, i] += asked[:, :, i] @ state
+        out[:, :, i] = scores[:, :, i] @ change + asked[:, :, i] @ state
         state = state * last[:, :, i] + kept[:, :, i] @ change
     return out.flatten(2, 3)[:, :, :length]
 

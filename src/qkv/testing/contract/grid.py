@@ -192,8 +192,11 @@ def contract_cases(strength: int = 2) -> tuple[CallCase, ...]:
     rows = [{**basic, "similarity": similarity, "dtype": dtype} for similarity, dtype in plain]
     rows += pairwise(AXES, _possible)
     chosen = range(len(rows)) if strength == 2 else _rows_with_every_value(rows)
-    states = pairwise(STATE_AXES, lambda row: strength == 2 or row.get("size") != "two chunks")
-    more = range(len(states)) if strength == 2 else _rows_with_every_value(states)
+    states = pairwise(STATE_AXES, lambda row: True)
+    small = [n for n, row in enumerate(states) if row["size"] != "two chunks"]
+    more = (
+        range(len(states)) if strength == 2 else [small[n] for n in _rows_with_every_value([states[n] for n in small])]
+    )
     cases = [build_case(rows[seed], seed) for seed in chosen]
     return *cases, *(build_case(states[seed], len(rows) + seed) for seed in more)
 

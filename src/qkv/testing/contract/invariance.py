@@ -303,8 +303,7 @@ def _state_continues(call: CallCase) -> bool:
 
 @check(5, applies=_state_continues)
 def a_state_continues_where_it_stopped(subject: Subject, case: BackendCase) -> None:
-    """Tokens in two parts, the second from the state after the first, give the answer of all tokens at once, and so do
-    tokens one by one; the last states agree too."""
+    """Tokens in two parts, or one by one from the last state, give the answer and the last state of all at once."""
     call = case.call
     assert call.built_state is not None
     whole = subject.attend(*call.tensors, backend=case.backend, return_state=True, **_rules(call, 0, call.len_k))
