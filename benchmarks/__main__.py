@@ -23,6 +23,7 @@ FIGURES = (
     "packed",
     "constrained",
     "perplexity",
+    "eviction",
     "models",
     "convert",
     "cost",

@@ -307,10 +307,11 @@ class KVCache(TokenStore):
             try:
                 self.reserve(key.shape[2], counts)
                 self.write(key, value, counts, left)
+                ready = self.prepare(key.shape[2], counts)
             except BaseException:
                 self.cancel()
                 raise
-            self.commit(key, counts)
+            self.commit(key, counts, ready)
 
     def crop(self, n: Any) -> None:
         """Keep the first n tokens of each row.
