@@ -887,9 +887,10 @@ class KVCache(TokenStore):
                 wanted = f"at least {int(self._remaining.since[too_short].max())}, or 0"
                 hint = "tokens that a shorter row attended to were evicted"
                 raise OptionError(complaint("n", int(lengths[too_short].min()), wanted, hint))
-            lengths = np.where(shortened & (lengths > 0), lengths - self._remaining.gone, lengths)
+            empty = shortened & (lengths == 0)
+            lengths = np.where(shortened & ~empty, lengths - self._remaining.gone, lengths)
             lengths = np.where(shortened, lengths, self._lengths)
-            remaining = self._remaining.with_rows(dict.fromkeys(np.flatnonzero(lengths == 0).tolist(), (0, None, 0)))
+            remaining = self._remaining.with_rows(dict.fromkeys(np.flatnonzero(empty).tolist(), (0, None, 0)))
         if importance is not None:
             beyond = torch.arange(importance.shape[2]) >= torch.from_numpy(lengths)[:, None, None]
             importance = importance.masked_fill(beyond, 0)
