@@ -41,7 +41,7 @@ def test_what_policies_choose():
     for head in range(2):
         assert pooled[head][kept[head, :94]].min() >= pooled[head][~kept[head, :94]].max()
     assert SnapKV(20, observe=30).select(importance, POSITIONS, 100)[:, 80:].all()
-    assert FirstLast(3, 5).select(None, POSITIONS, 100)[0].nonzero().flatten().tolist() == [0, 1, 2, 95, 96, 97, 98, 99]
+    assert FirstLast(3, 5).select(None, POSITIONS, 100).nonzero().flatten().tolist() == [0, 1, 2, 95, 96, 97, 98, 99]
     for name in ("streaming", "h2o", "snapkv"):
         assert named_policy(name, 17).keep == 17
 
@@ -116,6 +116,11 @@ def test_renumbered_rotary_keys_score_as_if_they_had_been_there(interleaved):
     places = torch.arange(164, 200)
     wanted = qkv.attention(turn(query, at)[:, :, 199:], turn(key[:, :, kept], places), value[:, :, kept])
     torch.testing.assert_close(out, wanted, rtol=2e-5, atol=2e-5)
+    cache.evict(FirstLast(5, 7, positions="renumbered", rotate=turn))  # the first tokens, not their first positions
+    torch.testing.assert_close(cache.tensors()[1][:, :, :5], value[:, :, :5])
+    torch.testing.assert_close(
+        cache.tensors()[0][:, :, :5], turn(key[:, :, :5], torch.arange(188, 193)), atol=1e-5, rtol=0
+    )
 
 
 def test_forks_rows_that_forget_everything_and_crops():

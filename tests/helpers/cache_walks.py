@@ -78,7 +78,8 @@ class Caches(RuleBasedStateMachine):
     def fits(self, plain, n, options):
         counts = options["lengths"].tolist() if options else [n] * plain.batch
         longest = max(have + more for have, more in zip(plain.lengths, counts, strict=True))
-        return (self.capacity is None or longest <= self.capacity) and longest <= MOST, longest
+        stored = max(have + more for have, more in zip(plain.stored, counts, strict=True))
+        return (self.capacity is None or stored <= self.capacity) and longest <= MOST, longest
 
     @rule(which=st.integers(0, 3), n=COUNTS, seed=SEEDS, padding=st.sampled_from((None, None, "left", "right")))
     def append(self, which, n, seed, padding):
@@ -91,7 +92,7 @@ class Caches(RuleBasedStateMachine):
                 plain.evict(plain.policy, plain.policy.keep + plain.policy.every)
             cache.append(*dirty[1:], **options)
             DONE["append"] += 1
-        elif self.capacity is not None and longest > self.capacity:
+        elif self.capacity is not None and longest <= MOST:
             with untouched(cache):
                 try:
                     cache.append(*dirty[1:], **options)
