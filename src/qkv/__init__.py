@@ -24,6 +24,11 @@ _MODULE_OF_NAME = {
     "Polynomial": "similarity",
     "FeatureMap": "similarity",
     "Similarity": "similarity",
+    "Decay": "states",
+    "Gated": "states",
+    "Delta": "states",
+    "GatedDelta": "states",
+    "KDA": "states",
     "Causal": "masks",
     "Window": "masks",
     "Padding": "masks",
@@ -91,6 +96,7 @@ if TYPE_CHECKING:
     from .functional import attention, explain, varlen
     from .masks import Causal, Dense, Padding, Predicate, Segments, Window
     from .similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
+    from .states import KDA, Decay, Delta, Gated, GatedDelta
 
 
 def __getattr__(name: str) -> object:

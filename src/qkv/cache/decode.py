@@ -33,6 +33,7 @@ from ..ops.kernels import NativeStep
 from ..ops.loader import limit_threads_after_fork
 from ..shapes import Float
 from ..similarity import AnySimilarity, Argmax, Softmax, as_similarity
+from ..states import AnyState
 from .formats import StorageFormat
 from .inputs import (
     DecodeInputs,
@@ -98,6 +99,7 @@ def decode(
     similarity: AnySimilarity | None = None,
     mask: Mask | None = None,
     bias: Tensor | None = None,
+    state: AnyState | None = None,
     lengths: Any = None,
     padding: str = _RIGHT,
     return_weights: bool = False,
@@ -122,6 +124,7 @@ def decode(
         mask: In absolute positions of queries and keys. The query axis of a tensor is the whole sequence, or the n new
             tokens.
         bias: Added to the scores; broadcasts to (batch, heads_q, n, total).
+        state: The gates of the new tokens, for a `LinearState` that was made with `state=`.
         lengths: How many of the n tokens are real in each row; all if None. Padding is not stored, and its output is 0.
         padding: Where the padding of a shorter row is: "right" or "left" of its real tokens.
         return_weights: Return the weights too: sim(q_i, k_j) / Σ_j sim(q_i, k_j), of which a sink takes its share.
@@ -152,7 +155,10 @@ def decode(
             reason = "its sums are shared by all queries and have no single keys"
             wanted = f"False with a LinearState: {reason}; use a KVCache"
             raise BackendRefused(complaint("return_weights", "True", wanted), (reason,))
-        return _decode_state(query, key, value, cache, _Options(similarity, mask, bias, lengths, padding))
+        return _decode_state(query, key, value, cache, _Options(similarity, mask, bias, lengths, padding), state)
+    if state is not None:
+        wanted = "None with a KVCache, which keeps keys and values and no state"
+        raise OptionTypeError(complaint("state", repr(state), wanted, "make a qkv.LinearState(..., state=...)"))
     if is_compiling():
         if return_weights:
             reason = "a compiled step returns the output alone"
@@ -319,7 +325,9 @@ class _Options(NamedTuple):
     padding: str
 
 
-def _decode_state(query: Tensor, key: Tensor, value: Tensor, state: LinearState, options: _Options) -> Tensor:
+def _decode_state(
+    query: Tensor, key: Tensor, value: Tensor, state: LinearState, options: _Options, change: AnyState | None
+) -> Tensor:
     """`decode` with a `LinearState`."""
     similarity, mask, bias, lengths, padding = options
     for name, given in (("mask", mask), ("bias", bias)):
@@ -344,7 +352,7 @@ def _decode_state(query: Tensor, key: Tensor, value: Tensor, state: LinearState,
             raise ShapeError(complaint("query", f"shape {tuple(query.shape)}", "(batch, heads, n, width)"))
         check_query(query, key, state)
         counts, left = check_lengths(lengths, padding, state.batch, key.shape[2])
-        out = state.advance(query, key, value, counts, left)
+        out = state.advance(query, key, value, counts, left, change)
     assert out is not None
     RUNS["decode.state"] += 1
     return out

@@ -6,7 +6,8 @@ zeros follow the last token. The metadata have dtype, capacity, window and sinks
 count slots, and gone, counts, at and since are those of `Remaining`. importance (batch, heads, span) if it is kept.
 
 A LinearState: lengths and summed (batch,), the sums, and key, value and keep of the recent tokens. The metadata have
-the similarity's repr, the dtype and the sizes.
+the similarity's repr, the dtype and the sizes. With `state=`: lengths and summed, the state, that before the recent
+tokens, and these: features of keys, values, gate and beta; the metadata also have the state's class and rollback.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..backends.recurrent import Tokens
 from ..errors import OptionError, OptionTypeError, QkvError, complaint
 from ..similarity import AnySimilarity
+from ..states import KINDS, Decay
+from .changing import StateContents
 from .eviction import Policy, Remaining
 from .formats import FORMATS, StorageFormat
 from .pages import PAGE, StoredTokens
@@ -275,9 +279,18 @@ def save_state(state: LinearState, path: str | os.PathLike[str]) -> None:
     with state.lock:
         contents, sums = state._contents, state._sums
         tensors = {name: torch.from_numpy(getattr(contents, name).copy()) for name in ("lengths", "summed")}
-        if contents.sums is not None and sums is not None:
+        more = {"rollback": str(state._rollback)}
+        if isinstance(contents, StateContents):
+            change = state._change
+            more["state"] = (change if isinstance(change, type) else type(change)).__name__
+            parts = {"state": contents.state, "rate": _rate_tensor(change, state.heads)}
+            if contents.recent is not None:
+                parts |= {"before": contents.before, "keep": contents.kept(), **contents.recent._asdict()}
+                del parts["query"]  # the features of the keys
+            tensors |= {name: tensor for name, tensor in parts.items() if tensor is not None}
+        elif contents.sums is not None and sums is not None:
             tensors["sums"] = sums.unpack(contents.sums)
-        if contents.columns:
+        if isinstance(contents, StateSnapshot) and contents.columns:
             keep = torch.ones(state.batch, contents.columns, dtype=torch.bool)
             keep = keep if contents.keep is None else contents.keep
             tensors |= {"key": contents.key, "value": contents.value, "keep": keep}
@@ -285,7 +298,12 @@ def save_state(state: LinearState, path: str | os.PathLike[str]) -> None:
         dtype = "" if state.token_type is None else str(state.token_type[0]).removeprefix("torch.")
     sizes = {name: str(getattr(state, name)) for name in ("batch", "heads", "width", "value_width")}
     about = {"format": _STATE_FORMAT, "version": _STATE_VERSION, "similarity": repr(state.similarity), "dtype": dtype}
-    write_safetensors(target, tensors, about | sizes)
+    write_safetensors(target, tensors, about | sizes | (more if "state" in more else {}))
+
+
+def _rate_tensor(change: Any, heads: int) -> Tensor | None:
+    rate = getattr(change, "rate", None)
+    return None if rate is None else torch.as_tensor(rate, dtype=torch.float64).detach().expand(heads)
 
 
 def load_state(kind: type[LinearState], path: str | os.PathLike[str], similarity: AnySimilarity) -> LinearState:
@@ -299,7 +317,13 @@ def load_state(kind: type[LinearState], path: str | os.PathLike[str], similarity
         if "lengths" not in file.keys() or tuple(file.get_slice("lengths").get_shape()) != (sizes[0],):  # noqa: SIM118
             raise damaged_file(source, f"batch {sizes[0]} and another number of lengths")
         try:
-            state = kind(similarity, *sizes[:3], value_width=sizes[3])
+            change, rollback = None, 0
+            if "state" in about:
+                kinds = {kind.__name__: kind for kind in KINDS} | {"Decay": Decay(0.0)}  # its rate is read below
+                if about["state"] not in kinds:
+                    raise OptionError(f"state {about['state']!r}")
+                change, rollback = kinds[about["state"]], _number(source, about, "rollback")
+            state = kind(similarity, *sizes[:3], value_width=sizes[3], state=change, rollback=rollback)
         except QkvError as error:
             raise damaged_file(source, str(error)) from error
         dtype = about.get("dtype")
@@ -307,10 +331,61 @@ def load_state(kind: type[LinearState], path: str | os.PathLike[str], similarity
             raise damaged_file(source, f"dtype {dtype!r}")
         token_dtype = getattr(torch, dtype) if dtype else None
         names = set(file.keys())
+        if change is not None:
+            axes = len(file.get_slice("gate").get_shape()) - 2 if "gate" in names else 1
+            tensors = _read_tensors(source, file, _expected_of_change(state, names, token_dtype, axes))
+            return _build_changing(state, source, tensors, token_dtype)
         # Sums that overflow float32 are float64.
         wide = token_dtype is torch.float64 or ("sums" in names and file.get_slice("sums").get_dtype() == "F64")
         tensors = _read_tensors(source, file, _expected_tensors(state, names, token_dtype, "F64" if wide else "F32"))
     return _build_state(state, source, tensors, token_dtype)
+
+
+def _expected_of_change(
+    state: LinearState, names: set[str], token_dtype: torch.dtype | None, gate_axes: int
+) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shapes (-1: any size) and dtypes of the tensors of a state that changes. gate_axes: those of the saved gates."""
+    batch, heads, features = state.batch, state.heads, state._maps.features
+    columns = state.value_width + state.similarity.normalizes
+    kind = "F64" if token_dtype is torch.float64 else "F32"
+    expected: dict[str, tuple[tuple[int, ...], str]] = {"lengths": ((batch,), "I64"), "summed": ((batch,), "I64")}
+    shapes = {
+        "state": (batch, heads, features, columns),
+        "before": (batch, heads, features, columns),
+        "key": (batch, heads, -1, features),
+        "value": (batch, heads, -1, columns),
+        "gate": (batch, heads, -1, *((features,) if gate_axes == 2 else ())),
+        "beta": (batch, heads, -1),
+    }
+    expected |= {name: (shape, kind) for name, shape in shapes.items() if name in names}
+    others: dict[str, tuple[tuple[int, ...], str]] = {"keep": ((batch, -1), "BOOL"), "rate": ((heads,), "F64")}
+    needed = names | ({"rate"} if isinstance(state._change, Decay) else set())
+    return expected | {name: other for name, other in others.items() if name in needed}
+
+
+def _build_changing(
+    state: LinearState, source: Path, tensors: dict[str, Tensor], token_dtype: torch.dtype | None
+) -> LinearState:
+    lengths, summed = tensors["lengths"].numpy().copy(), tensors["summed"].numpy().copy()
+    counts, recent = np.zeros_like(lengths), None
+    names = {"before", "key", "value", "keep"} & tensors.keys()
+    if names:
+        parts = [tensors.get(name) for name in ("key", "value", "gate", "beta", "keep")]
+        columns = {t.shape[1 if t.dim() == 2 else 2] for t in parts if t is not None}
+        if len(names) != 4 or len(columns) != 1:
+            raise damaged_file(source, "key, value, gate, beta and keep of different lengths")
+        counts = tensors["keep"].sum(1).numpy()
+        recent = Tokens(tensors["key"], *parts[:4])  # pyright: ignore[reportArgumentType]
+    valid = (summed >= 0).all() and (lengths <= _MAX_LENGTH).all() and np.array_equal(lengths - summed, counts)
+    if not valid or (token_dtype is None) != ("state" not in tensors) or (token_dtype is None and lengths.any()):
+        raise damaged_file(source, "invalid lengths")
+    if "rate" in tensors:
+        state._change = Decay(tensors["rate"])
+    if token_dtype is not None:
+        state.token_type = token_dtype, torch.device("cpu")
+        last, before = tensors["state"], tensors.get("before")
+        state._contents = StateContents(last, before, recent, tensors.get("keep"), lengths, summed)
+    return state
 
 
 def _expected_tensors(

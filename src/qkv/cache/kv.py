@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..cost.price import readable_bytes
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import check_size
 from ..ops.kernels import cache_append, cache_attend, populate_memory
@@ -276,6 +277,14 @@ class KVCache(TokenStore):
         given = {"capacity": self.capacity, "window": self.window, "sinks": self.sinks, "eviction": self.eviction}
         limits = "".join(f", {name}={limit}" for name, limit in given.items() if limit)
         return f"KVCache({self.sizes_text}, {self.format.name}{limits})"
+
+    def _repr_html_(self) -> str:
+        found = {"rows": self.batch, "key/value heads": self.heads, "width": self.sizes_text.rsplit(" ", 1)[-1]}
+        found |= {"tokens": ", ".join(map(str, self.row_lengths[:8])) + (", …" if self.batch > 8 else "")}
+        found |= {"format": self.format.name, "memory": readable_bytes(self.nbytes)}
+        found |= {"capacity": self.capacity, "window": self.window}
+        rows = (f"<tr><th scope='row'>{name}</th><td>{value}</td></tr>" for name, value in found.items() if value)
+        return f"<table><caption>KVCache</caption>{''.join(rows)}</table>"
 
     def append(
         self,

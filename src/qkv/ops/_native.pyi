@@ -93,6 +93,19 @@ def linear_attention(
     direct: bool = False,
     threads: int,
 ) -> None: ...
+def state_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    log_gate: torch.Tensor | None = None,
+    beta: torch.Tensor | None = None,
+    keep: torch.Tensor | None = None,
+    resets: torch.Tensor | None = None,
+    state: torch.Tensor | None = None,
+    threads: int,
+) -> None: ...
 def linear_state_size(rule: tuple[int, int, int, float], value_width: int) -> int: ...
 def advise_huge_pages(data: int, size: int) -> None: ...
 def populate_memory(data: int, size: int) -> None: ...

@@ -179,9 +179,15 @@ class ModelCache:
             layer.reorder(index)
 
     def extend(self, other: ModelCache) -> None:
-        """Append the rows of another cache of the same origin; see `KVCache.extend`."""
-        for layer, added in zip(self.layers, other.layers, strict=True):
-            layer.extend(added)
+        """Append the rows of another cache of the same origin, to all layers or none; see `KVCache.extend`."""
+        rows = list(range(self.batch))
+        try:
+            for layer, added in zip(self.layers, other.layers, strict=True):
+                layer.extend(added)
+        except BaseException:
+            for layer in self.layers:
+                layer.reorder(rows)
+            raise
 
 
 class Model:

@@ -18,6 +18,7 @@ from ..cache.eviction import FirstLast, Policy
 from ..cache.kv import KVCache
 from ..errors import OptionError, complaint
 from ..nn.positions import positions_after
+from ..ops.packed import FEW_ROWS
 from ..shapes import Bool, Float, Int
 from ..similarity import Softmax
 from .blocks import PackedMatrix
@@ -26,6 +27,7 @@ from .program import Attention, FeedForward, Linear, Norm, Program, Rotary
 _GELU_TANH = partial(F.gelu, approximate="tanh")
 _ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu, "gelu_tanh": _GELU_TANH, "relu": F.relu}
 _BLOCK = 32  # activations that share a scale
+_OUTLIER = 36.0  # a block has one if its largest square is more than this many times the mean square of the row
 _KEPT_BYTES = 2 << 30
 _DENSE: WeakKeyDictionary[PackedMatrix, Tensor] = WeakKeyDictionary()  # matrices in float32, up to _KEPT_BYTES
 
@@ -147,21 +149,30 @@ def _forgetting(eviction: Policy, rotary: Rotary | None) -> dict[str, Any]:
 def product(
     weight: PackedMatrix, x: Float[Tensor, "*rows columns"], activations: str = "float32"
 ) -> Float[Tensor, "*rows outputs"]:
-    """Wx in float32, for each row x; with "int8" and a quantized W, of x rounded in blocks."""
-    rounded = activations == "int8" and weight.format.is_quantized
-    return (round_blocks(x) if rounded else x) @ _dense(weight).T
+    """Wx in float32, for each row x; with "int8", of x as native code rounds it (native/src/packed.h)."""
+    if activations == "int8":
+        few = x.shape[:-1].numel() <= FEW_ROWS
+        if weight.format.is_quantized:
+            x = round_blocks(x, few)
+        elif weight.format.name == "bf16" and not few:
+            x = x.bfloat16().float()
+    return x @ _dense(weight).T
 
 
-def round_blocks(x: Float[Tensor, "*rows columns"], block: int = _BLOCK) -> Float[Tensor, "*rows columns"]:
-    """x rounded to int8 with a scale for each block: scale = max|x| / 127. Blocks that are not finite are NaN.
+def round_blocks(x: Float[Tensor, "*rows columns"], few: bool) -> Float[Tensor, "*rows columns"]:
+    """x rounded in blocks of 32 with a scale each: to 15 bits if rows are few or the block has an outlier, otherwise 8.
 
-    >>> round_blocks(torch.tensor([[254.0, -3.0, 0.5, 127.0]]), block=2)
-    tensor([[254.,  -4.,   0., 127.]])
+    A block that is not finite is NaN.
+
+    >>> round_blocks(torch.tensor([[254.0, -3.0, 0.5] + 29 * [127.0]]), few=False)[0, :4]
+    tensor([254.,  -4.,   0., 128.])
     """
-    parts = F.pad(x, (0, -x.shape[-1] % block)).unflatten(-1, (-1, block))
-    scale = parts.abs().amax(-1, keepdim=True) / 127
-    numbers = torch.where(scale == 0, 0.0, parts / scale).round()
-    return (numbers * scale).flatten(-2)[..., : x.shape[-1]]
+    parts, squares = x.unflatten(-1, (-1, _BLOCK)), x.square().sum(-1)[..., None, None]
+    most = parts.abs().amax(-1, keepdim=True)
+    outlier = squares.isfinite() & (most.double().square() > _OUTLIER * squares.double() / x.shape[-1])
+    steps = torch.where(outlier | few, 127.0 * 2**7, 127.0)
+    numbers = (parts * torch.where(most > 1e-34, steps / most, 0.0)).round()
+    return (numbers * (most / steps)).flatten(-2)
 
 
 def _dense(weight: PackedMatrix) -> Tensor:
