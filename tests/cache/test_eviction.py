@@ -132,6 +132,9 @@ def test_forks_rows_that_forget_everything_and_crops():
     other.evict(policy)
     holds(cache, plain)
     holds(fork, other)
+    given = tokens(1, seed=4, **SHAPE)
+    choice = qkv.explain(*given, cache=fork, bias=torch.zeros(151), mask=qkv.Window(left=99))
+    assert choice.backend in ("native", "reference")
     for at, (one, two) in enumerate(((cache, plain), (fork, other), (cache, plain), (fork, other))):
         step(one, two, 1, at)
     with untouched(fork), pytest.raises(errors.OptionError, match="at least 150, or 0"):

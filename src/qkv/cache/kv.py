@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..cost.price import readable_bytes
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
-from ..inputs import check_size
+from ..inputs import check_flags, check_size
 from ..ops.kernels import cache_append, cache_attend, populate_memory
 from ..ops.library import register_cache
 from ..shapes import Float, Int
@@ -192,6 +192,7 @@ class KVCache(TokenStore):
         if batch * layout.page_bytes * (1 + (capacity or 0) // PAGE) >= 1 << 62:
             given = f"batch {batch}, heads {heads}, width {width}, capacity {capacity}"
             raise ShapeError(complaint("batch, heads, width, capacity", given, "sizes whose bytes fit into 62 bits"))
+        check_flags(importance=importance)
         policy = None if eviction is None else as_policy(eviction)
         counted = importance or (policy is not None and policy.uses_importance)
         check_forgetting(window, check_size("sinks", sinks, least=0), policy, counted)
