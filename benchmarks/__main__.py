@@ -24,6 +24,7 @@ FIGURES = (
     "constrained",
     "perplexity",
     "caches",
+    "eviction",
     "models",
     "convert",
     "cost",

@@ -15,6 +15,8 @@ namespace {
 
 // The least number of jobs for each thread: few, so that each is long enough to benefit from prefetching.
 constexpr int64_t kJobsPerThread = 2;
+// Units that have sums of weights at a time.
+constexpr int64_t kSumsAtOnce = 64;
 constexpr double kFlopsPerThread = 1 << 20;
 constexpr int64_t kSmallSlab = 12 << 10;
 constexpr float kNegInf = -std::numeric_limits<float>::infinity();
@@ -54,7 +56,9 @@ public:
           rows_(checked_product(problem.heads_q / layout_.heads, problem.tokens.given)),
           max_rows_(std::min<int64_t>(rows_, kMaxRows)),
           tiles_(ceil_div(rows_, kMaxRows)),
-          tiles_at_once_(problem.importance == nullptr ? tiles_ : 1),
+          tiles_at_once_(problem.importance == nullptr
+                             ? tiles_
+                             : std::clamp<int64_t>(kSumsAtOnce / (problem.tokens.batch * layout_.heads), 1, tiles_)),
           units_(checked_product(checked_product(problem.tokens.batch, layout_.heads), tiles_at_once_)),
           value_slots_(layout_.value_slots()),
           query_floats_(round_up(checked_product(layout_.width_slots(), max_rows_), 16)),
@@ -79,14 +83,22 @@ public:
         threads_ = static_cast<int>(std::clamp<int64_t>(wanted, 1, threads));
     }
 
-    // The importance of a key is added to by one tile after the other.
+    // Tiles that add to the importance of the same keys run with sums for each of them, which are added in order.
     void run() {
         const int64_t runs = threads_ == 1 ? 1 : runs_for_even_shares();
+        const bool separate = problem_.importance != nullptr && tiles_ > 1;
+        if (separate) sums_of_units_ = allocate(checked_product(units_, problem_.importance_columns));
         for (first_tile_ = 0; first_tile_ < tiles_; first_tile_ += tiles_at_once_) {
+            float* const sums = sums_of_units_.get();
+            if (separate) std::fill(sums, sums + units_ * problem_.importance_columns, 0.0f);
             if (runs == 1) {
                 one_job_per_unit();
             } else {
                 one_job_per_run(ceil_div(whole_parts_, runs));
+            }
+            for (int64_t unit = 0; unit < units_ && separate; ++unit) {
+                kernels_.merge_row(problem_.importance + unit / tiles_at_once_ * problem_.importance_columns, 1.0f,
+                                   sums + unit * problem_.importance_columns, 1.0f, problem_.importance_columns);
             }
         }
     }
@@ -118,7 +130,7 @@ private:
 
     QueryRows rows_of(int64_t unit) const {
         const int64_t tile = first_tile_ + unit % tiles_at_once_, head = unit / tiles_at_once_ % layout_.heads;
-        return QueryRows(problem_, unit / tiles_at_once_ / layout_.heads, head, tile * kMaxRows);
+        return QueryRows(problem_, unit / tiles_at_once_ / layout_.heads, head, std::min(tile * kMaxRows, rows_));
     }
 
     // What is kept of the rows, in this memory.
@@ -146,7 +158,7 @@ private:
             if (rows.any_to() > 0) rows.pack(kernels_, queries);
             const Kept kept = kept_at(rows, queries + floats - kept_floats_);
             const char marks = attend_parts(rows, queries, scores, page, total, part, 1.0f, kept);
-            finish(rows, total, queries, marks, kept);
+            finish(rows, total, queries, marks, kept, unit);
         };
         for_each_job(units_, workers, work);
     }
@@ -200,7 +212,7 @@ private:
             for (int64_t n = 1; (first + n) * kPartTokens < rows.any_to(); ++n) {
                 if (!skips(n)) fold(total, part_of(n), rows.count());
             }
-            finish(rows, total, queries.get() + unit * query_floats_, marks[unit], kept);
+            finish(rows, total, queries.get() + unit * query_floats_, marks[unit], kept, unit);
         };
         for_each_job(jobs, workers, work);
     }
@@ -394,11 +406,10 @@ private:
     }
 
     // The weights of row r, whose powers are multiplied by e^(peak - highest) · factor.
-    void write_weights(const QueryRows& rows, int r, const Kept& kept, float highest, float factor) const {
+    void write_weights(const QueryRows& rows, int r, const Kept& kept, float highest, float factor, int64_t unit) const {
         float* const weights = rows.weights(r);
-        float* const sums = !rows.is_counted(r) ? nullptr
-                                                : problem_.importance + (rows.batch() * layout_.heads + rows.head()) *
-                                                                            problem_.importance_columns;
+        float* sums = sums_of_units_ == nullptr ? problem_.importance : sums_of_units_.get();
+        sums = rows.is_counted(r) ? sums + unit * problem_.importance_columns : nullptr;
         const int64_t begin = rows.any_from() / kPartTokens * kPartTokens;
         for (int64_t at = begin; at < rows.any_to(); at += kPartTokens) {
             if (rows.skips(at, at + kPartTokens)) continue;
@@ -420,7 +431,8 @@ private:
         }
     }
 
-    void finish(const QueryRows& rows, const Sums& total, const float* queries, char marks, const Kept& kept_powers) const {
+    void finish(const QueryRows& rows, const Sums& total, const float* queries, char marks, const Kept& kept_powers,
+                int64_t unit) const {
         Floats memory;
         const float* again = nullptr;
         if (marks & kLarge) {
@@ -444,7 +456,7 @@ private:
                 highest = std::max(highest, sink);
             }
             float factor = kept / weight;
-            if (kept_powers.powers != nullptr) write_weights(rows, r, kept_powers, total.highest[r], factor);
+            if (kept_powers.powers != nullptr) write_weights(rows, r, kept_powers, total.highest[r], factor, unit);
             if (factor == 0.0f) factor = positive_if_nonfinite(values, Dtype::float32);
             for (int64_t c = 0; c < value_slots_; ++c) values[c] *= factor;
             if (again != nullptr) replace_overflows(values, again + r * value_slots_, factor);
@@ -487,6 +499,7 @@ private:
     const bool scales_after_max_ = problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr;
     int64_t max_parts_ = 1, whole_parts_ = 1, first_tile_ = 0;
     int64_t kept_columns_ = 0, kept_floats_ = 0;
+    Floats sums_of_units_;
     int threads_ = 1;
 };
 

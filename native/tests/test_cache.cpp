@@ -126,3 +126,55 @@ TEST(cache, argmax_takes_the_best_key) {
         }
     }
 }
+
+// Weights: times the values they give the output, and over the queries they give the importance; 0 where the sinks and
+// the window end.
+TEST(cache, weights_importance_and_sinks) {
+    for (const qkv::KernelTable* table : qkv::runnable_kernels()) {
+        for (const int64_t given : {int64_t{1}, int64_t{40}}) {
+            const MemoryShape shape = {Dtype::float32, 1, 6, 2, 900, given, 24, 16};
+            check::setting() = std::string(table->name) + " " + shape.text();
+            FilledCache cache(shape);
+            cache.fill(77, 3);
+            const int64_t keys = shape.past + given, columns = qkv::round_up(keys, qkv::kPageTokens);
+            const auto attended = [](int64_t, int64_t position, int64_t j) {
+                return j <= position && (j < 3 || j > position - 500);
+            };
+            const std::vector<double> wanted = cache.answer(attended);
+            std::vector<float> first;
+            for (const int threads : {1, 3}) {
+                std::vector<float> out(cache.out_size()), weights(shape.heads_q * given * keys, 0.0f);
+                const qkv::Floats importance = qkv::allocate(shape.heads_kv * columns);
+                std::fill(importance.get(), importance.get() + shape.heads_kv * columns, 0.0f);
+                qkv::AttendProblem problem = cache.problem(out.data());
+                problem.window = 500;
+                problem.sinks = 3;
+                problem.weights = weights.data();
+                problem.weight_columns = keys;
+                problem.importance = importance.get();
+                problem.importance_columns = columns;
+                const int64_t from = keys - 2;  // the last two queries count
+                problem.importance_from = &from;
+                qkv::attend(*table, problem, threads);
+                CHECK(largest_difference(out, wanted) < 6e-6);
+                if (first.empty()) first = weights;
+                CHECK(weights == first);
+                std::vector<double> counted(shape.heads_kv * columns, 0.0);
+                for (int64_t h = 0; h < shape.heads_q; ++h) {
+                    for (int64_t i = 0; i < given; ++i) {
+                        const float* row = weights.data() + (h * given + i) * keys;
+                        double sum = 0.0;
+                        for (int64_t j = 0; j < keys; ++j) {
+                            sum += row[j];
+                            CHECK((row[j] != 0.0f) == attended(i, shape.past + i, j));
+                            if (i + 2 >= given) counted[h / 3 * columns + j] += row[j];
+                        }
+                        CHECK(std::fabs(sum - 1.0) < 1e-5);
+                    }
+                }
+                const std::vector<float> found(importance.get(), importance.get() + shape.heads_kv * columns);
+                CHECK(largest_difference(found, counted) < 1e-6);
+            }
+        }
+    }
+}

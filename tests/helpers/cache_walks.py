@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import qkv
 from qkv import errors
+from qkv.cache import FirstLast, HeavyHitters, Select
 from tests.helpers.decode_cases import MASKS, SIMILARITIES, Scene, make_bias, make_mask, make_similarity, tokens
 from tests.helpers.decode_reference import PAGE, QUERIES, STORAGE, Plain, holds, page_bytes, untouched
 
@@ -19,6 +20,13 @@ from tests.helpers.decode_reference import PAGE, QUERIES, STORAGE, Plain, holds,
 COUNTS = st.sampled_from((1, 1, 1, 2, 3, 5, 0, 29, 61, 63, 64, 65, 70))
 SEEDS = st.integers(0, 999)
 MOST = 400
+POLICIES = {
+    "none": None,
+    "first and last": FirstLast(2, 30, every=1),
+    "by position": Select(lambda importance, at, length: (5 * at + length) % 3 > 0, 40, every=9),
+    "renumbered": FirstLast(3, 61, every=64, positions="renumbered"),
+    "nothing": Select(lambda importance, at, length: at < 0, 0, every=70),
+}
 # How often each rule was applied in this process.
 DONE: Counter[str] = Counter()
 
@@ -34,12 +42,17 @@ class Caches(RuleBasedStateMachine):
         widths=st.sampled_from(((1, 1), (3, 2), (5, 7), (8, 16), (17, 3))),
         window=st.sampled_from((None, None, 1, 3, 40, 64, 70)),
         capacity=st.sampled_from((None, None, None, 130)),
+        sinks=st.sampled_from((0, 2, 65)),
+        policy=st.sampled_from((*POLICIES, *["none"] * 3)),
+        importance=st.booleans(),
     )
-    def begin(self, storage, dtype, batch, heads, widths, window, capacity):
-        self.dtype, self.heads, self.widths, self.capacity = dtype, heads, widths, capacity
-        cache = qkv.KVCache(
-            batch, heads[1], widths[0], value_width=widths[1], window=window, capacity=capacity, dtype=storage
-        )
+    def begin(self, storage, dtype, batch, heads, widths, window, capacity, sinks, policy, importance):
+        self.dtype, self.heads, self.widths, self.importance = dtype, heads, widths, importance and window is None
+        forgetting = {"window": window, "sinks": sinks} if window else {"eviction": POLICIES[policy]}
+        evicts = (window and sinks) or policy != "none"
+        self.capacity = None if evicts else capacity
+        forgetting |= {"importance": self.importance, "capacity": self.capacity}
+        cache = qkv.KVCache(batch, heads[1], widths[0], value_width=widths[1], dtype=storage, **forgetting)
         self.pairs = [(cache, Plain.like(cache))]
 
     def take(self, which):
@@ -65,7 +78,8 @@ class Caches(RuleBasedStateMachine):
     def fits(self, plain, n, options):
         counts = options["lengths"].tolist() if options else [n] * plain.batch
         longest = max(have + more for have, more in zip(plain.lengths, counts, strict=True))
-        return (self.capacity is None or longest <= self.capacity) and longest <= MOST, longest
+        stored = max(have + more for have, more in zip(plain.stored, counts, strict=True))
+        return (self.capacity is None or stored <= self.capacity) and longest <= MOST, longest
 
     @rule(which=st.integers(0, 3), n=COUNTS, seed=SEEDS, padding=st.sampled_from((None, None, "left", "right")))
     def append(self, which, n, seed, padding):
@@ -74,9 +88,11 @@ class Caches(RuleBasedStateMachine):
         fits, longest = self.fits(plain, n, options)
         if fits:
             plain.append(*tensors[1:], **options)
+            if plain.policy is not None and n and (not options or options["lengths"].any()):
+                plain.evict(plain.policy, plain.policy.keep + plain.policy.every)
             cache.append(*dirty[1:], **options)
             DONE["append"] += 1
-        elif self.capacity is not None and longest > self.capacity:
+        elif self.capacity is not None and longest <= MOST:
             with untouched(cache):
                 try:
                     cache.append(*dirty[1:], **options)
@@ -93,8 +109,9 @@ class Caches(RuleBasedStateMachine):
         mask=st.sampled_from((*MASKS, *["none"] * len(MASKS))),
         similarity=st.sampled_from((*SIMILARITIES, "default")),
         bias=st.sampled_from((None, None, None, "full", "keys", "new queries")),
+        weights=st.booleans(),
     )
-    def decode(self, which, n, seed, padding, mask, similarity, bias):
+    def decode(self, which, n, seed, padding, mask, similarity, bias, weights):
         cache, plain = self.take(which)
         tensors, dirty, options = self.ragged(n, seed, plain.batch, padding)
         fits, total = self.fits(plain, n, options)
@@ -105,16 +122,71 @@ class Caches(RuleBasedStateMachine):
             mask = "none"
         scene = Scene(plain.batch, self.heads[0], n, total, seed)
         built, keep = make_mask(mask, scene) if n and total else (None, None)
-        if built is not None and plain.window is not None:  # masks that reach behind the window are refused
+        if built is not None and plain.window is not None and not plain.sinks:
             built = built & qkv.Window(left=plain.window - 1, offset=0)
-        kind = make_similarity(similarity, self.heads[0], self.dtype)
+        kind = make_similarity(similarity if similarity != "argmax" or not self.importance else "sink", *self.kind)
         added = None
         if bias is not None and n and total and similarity != "argmax":
             added = make_bias(bias, scene, self.dtype)
         expected = plain.decode(*tensors, similarity=kind, keep=keep, bias=added, **options)
-        found = qkv.decode(*dirty, cache, similarity=kind, mask=built, bias=added, **options)
-        expected.check(found)
+        options |= {"mask": built, "bias": added, "return_weights": weights}
+        found = qkv.decode(*dirty, cache, similarity=kind, **options)
+        expected.check(found[0] if weights else found)
+        if weights and expected.weights is not None and n and not plain.sinks:  # whose slots move in this call
+            expected.check_weights(found[1])
+            DONE["weights"] += 1
         DONE["decode"] += 1
+
+    @property
+    def kind(self):
+        return self.heads[0], self.dtype
+
+    @rule(
+        which=st.integers(0, 3),
+        n=st.integers(1, 5),
+        seed=SEEDS,
+        similarity=st.sampled_from((*SIMILARITIES, "default")),
+        offset=st.sampled_from((None, None, 0, 40)),
+    )
+    def attend(self, which, n, seed, similarity, offset):
+        """Every stored key that the mask allows, and in a window those of the last token."""
+        cache, plain = self.take(which)
+        query = self.fresh(n, seed, plain.batch)[0]
+        last = torch.tensor(plain.lengths)[:, None].expand(-1, n) - 1
+        keep = None if offset is None else lambda b, h, i, p, j: j <= i + offset
+        mask = None if offset is None else qkv.Causal(offset=offset)
+        kind = make_similarity(similarity, *self.kind)
+        with untouched(cache):
+            out, weights = qkv.attend(query, cache, similarity=kind, mask=mask, return_weights=True)
+        expected = plain.attend(query, last, similarity=kind, keep=keep)
+        expected.check(out)
+        if expected.weights is not None:
+            if plain.sinks:
+                at = cache.positions().repeat_interleave(self.heads[0] // self.heads[1], 1).unsqueeze(2)
+                wide = torch.zeros(*weights.shape[:3], plain.length + 1)
+                at = at.where(at >= 0, plain.length).expand(weights.shape)
+                weights = wide.scatter(3, at, weights)[..., : plain.length]
+            expected.check_weights(weights)
+        DONE["attend"] += 1
+
+    @precondition(lambda self: self.pairs[0][0].window is None)
+    @rule(which=st.integers(0, 3), policy=st.sampled_from((*list(POLICIES)[1:], "by importance")))
+    def evict(self, which, policy):
+        cache, plain = self.take(which)
+        if policy == "by importance" and self.importance:
+            # Two sums that differ by rounding could be ordered otherwise: those of the cache decide.
+            chosen = HeavyHitters(20, 9)
+            sums = iter([cache.importance()[b, :, :stored] for b, stored in enumerate(plain.stored) if stored > 29])
+            plain.evict(Select(lambda importance, at, length: chosen.select(next(sums), at, length), 29))
+        elif policy != "by importance":
+            chosen = POLICIES[policy]
+            plain.evict(chosen)
+        else:
+            return
+        before = cache.nbytes
+        cache.evict(chosen)
+        assert cache.nbytes <= before or len(self.pairs) > 1
+        DONE["evict"] += 1
 
     @rule(which=st.integers(0, 3), seed=SEEDS, times=st.integers(1, 9))
     def steps(self, which, seed, times):
@@ -131,6 +203,14 @@ class Caches(RuleBasedStateMachine):
     def crop(self, which, share):
         cache, plain = self.take(which)
         n = round(share * plain.length)
+        if not plain.can_crop(n):
+            with untouched(cache):
+                try:
+                    cache.crop(n)
+                except errors.QkvError:
+                    DONE["crop to where tokens were evicted"] += 1
+                    return
+            raise AssertionError("a crop that lacks tokens")
         if plain.window is not None and any(length > n for length in plain.lengths):
             # A window has evicted tokens: the crop is exact or refused.
             try:
@@ -148,7 +228,7 @@ class Caches(RuleBasedStateMachine):
         """Append tokens of NaN, then crop them."""
         cache, plain = self.take(which)
         fits, _ = self.fits(plain, n, {})
-        if not fits or len(set(plain.lengths)) > 1 or plain.window is not None:
+        if not fits or len(set(plain.lengths)) > 1 or plain.window is not None or plain.policy is not None:
             return
         cache.append(*(torch.full_like(tensor, nan) for tensor in self.fresh(n, seed, plain.batch)[1:]))
         cache.crop(plain.length)
@@ -201,6 +281,11 @@ class Caches(RuleBasedStateMachine):
         for cache, plain in getattr(self, "pairs", ()):
             assert cache.lengths.tolist() == plain.lengths
             assert cache.length == plain.length
+            if plain.window is None:
+                assert torch.equal(cache.positions(), plain.positions())
+                assert cache.stored.tolist() == plain.stored
+            if self.importance:
+                torch.testing.assert_close(cache.importance().double(), plain.importance(), rtol=1e-4, atol=1e-4)
             assert cache.batch == plain.batch
             one = page_bytes(cache.heads, cache.width, cache.value_width, cache.dtype)
             assert cache.nbytes % one == 0

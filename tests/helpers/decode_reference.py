@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf, nan
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -91,6 +91,21 @@ class Expected:
     scores: Tensor | None = None
     slack: Tensor | None = None
     values: Tensor | None = None
+    weights: Tensor | None = None
+
+    def check_weights(self, found: Tensor) -> None:
+        """Exactly 0 where nothing is attended, and as good as float32 scores allow; columns beyond all rows are 0."""
+        assert self.weights is not None
+        assert found.dtype is torch.float32
+        slots = self.weights.shape[3]
+        assert not found[..., slots:].any()
+        found, seen = found[..., :slots].double(), self.seen
+        assert not found[~seen].any(), "a key that is not attended has a weight"
+        lost = self.weights.isnan()
+        assert bool(found[lost & seen].isnan().all()), "a NaN that is attended must not be hidden"
+        slack = 4 * torch.finfo(torch.float32).eps * (self.sizes[..., None].nan_to_num(0.0, 0.0, 0.0) + 8)
+        error = (found - self.weights).abs().masked_fill(lost, 0.0)
+        assert bool((error <= slack * self.weights.nan_to_num(0.0) + 1e-30).all()), f"off by {float(error.max()):.3g}"
 
     def check(self, found: Tensor, exact: bool = False) -> None:
         """`exact`: the scores are whole numbers, and Argmax must choose the first of equal ones."""
@@ -148,6 +163,15 @@ class Expected:
         )
 
 
+class Marks(NamedTuple):
+    """Of a row: the position and the importance of each stored token (heads, tokens); how many are gone, and since."""
+
+    at: Tensor
+    sums: Tensor
+    gone: int = 0
+    since: int = 0
+
+
 # keep(batch, head, new query, position, key) → bool, all of them index tensors that broadcast
 Keep = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Any]
 
@@ -162,7 +186,10 @@ class Plain:
     value_width: int
     dtype: torch.dtype | str = torch.float32
     window: int | None = None
+    sinks: int = 0
+    policy: Any = None  # of qkv.cache, of positions alone
     rows: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    marks: list["Marks"] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.rows:
@@ -170,10 +197,15 @@ class Plain:
 
     @classmethod
     def like(cls, cache: Any) -> "Plain":
-        return cls(cache.batch, cache.heads, cache.width, cache.value_width, cache.dtype, cache.window)
+        forgetting = cache.window, cache.sinks, cache.eviction
+        return cls(cache.batch, cache.heads, cache.width, cache.value_width, cache.dtype, *forgetting)
 
     @property
     def lengths(self) -> list[int]:
+        return [row[0].shape[1] + marks.gone for row, marks in zip(self.rows, self.marks, strict=True)]
+
+    @property
+    def stored(self) -> list[int]:
         return [row[0].shape[1] for row in self.rows]
 
     @property
@@ -188,35 +220,78 @@ class Plain:
         for b, (k, v) in enumerate(self.rows):
             count = n if lengths is None else int(lengths[b])
             real = slice(n - count, n) if padding == "left" else slice(0, count)
-            positions[b, real] = torch.arange(k.shape[1], k.shape[1] + count)
+            marks, past = self.marks[b], self.lengths[b]
+            positions[b, real] = torch.arange(past, past + count)
+            own = positions[b, real].expand(self.heads, count)
+            sums = torch.cat([marks.sums, torch.zeros(self.heads, count).double()], 1)
+            self.marks[b] = marks._replace(at=torch.cat([marks.at, own], 1), sums=sums)
             self.rows[b] = torch.cat([k, keys[b, :, real]], 1), torch.cat([v, values[b, :, real]], 1)
         return positions
 
+    def evict(self, policy: Any, most: int | None = None) -> None:
+        """What the policy leaves of rows that store more than it keeps, or at least `most` tokens."""
+        for b, (k, v) in enumerate(self.rows):
+            marks, length = self.marks[b], self.lengths[b]
+            if marks.at.shape[1] < (policy.keep + 1 if most is None else most):
+                continue
+            keep = policy.select(marks.sums.float(), marks.at, length).expand(marks.at.shape)
+            if keep.all():
+                continue
+            self.rows[b] = tuple(torch.stack([one[kept] for one, kept in zip(t, keep, strict=True)]) for t in (k, v))
+            at, sums = (torch.stack([o[kept] for o, kept in zip(t, keep, strict=True)]) for t in (marks.at, marks.sums))
+            if policy.positions == "renumbered":
+                at = torch.arange(length - at.shape[1], length).expand(at.shape)
+            self.marks[b] = Marks(at, sums, length - at.shape[1], length)
+
+    def can_crop(self, n: int) -> bool:
+        rows = zip(self.lengths, self.marks, strict=True)
+        return n == 0 or all(length <= n or marks.since <= n for length, marks in rows)
+
     def crop(self, n: int) -> None:
-        self.rows = [(k[:, :n], v[:, :n]) for k, v in self.rows]
+        for b, (k, v) in enumerate(self.rows):
+            marks = self.marks[b]
+            kept = min(k.shape[1], n - marks.gone if n else 0)
+            self.rows[b] = k[:, :kept], v[:, :kept]
+            marks = marks._replace(at=marks.at[:, :kept], sums=marks.sums[:, :kept])
+            self.marks[b] = marks if n else marks._replace(gone=0, since=0)
 
     def reorder(self, index: list[int]) -> None:
-        self.rows = [self.rows[i] for i in index]
+        self.rows, self.marks = [self.rows[i] for i in index], [self.marks[i] for i in index]
         self.batch = len(index)
 
     def extend(self, other: "Plain") -> None:
-        self.rows = [*self.rows, *other.rows]
+        self.rows, self.marks = [*self.rows, *other.rows], [*self.marks, *other.marks]
         self.batch = len(self.rows)
 
     def fork(self) -> "Plain":
-        return replace(self, rows=list(self.rows))
+        return replace(self, rows=list(self.rows), marks=list(self.marks))
 
     def reset(self) -> None:
         none = torch.zeros(self.heads, 0, self.width).double(), torch.zeros(self.heads, 0, self.value_width).double()
         self.rows = [none] * self.batch
+        self.marks = [Marks(torch.zeros(self.heads, 0).long(), torch.zeros(self.heads, 0).double())] * self.batch
 
     def tensors(self) -> tuple[Tensor, Tensor]:
-        """(batch, heads, length, width) and (…, value_width) in float64, zeros beyond a row's length."""
-        keys = torch.zeros(self.batch, self.heads, self.length, self.width).double()
-        values = torch.zeros(self.batch, self.heads, self.length, self.value_width).double()
+        """(batch, heads, tokens, width) and (…, value_width) in float64, zeros where a row stores none."""
+        most = max(self.stored)
+        keys = torch.zeros(self.batch, self.heads, most, self.width).double()
+        values = torch.zeros(self.batch, self.heads, most, self.value_width).double()
         for b, (k, v) in enumerate(self.rows):
             keys[b, :, : k.shape[1]], values[b, :, : k.shape[1]] = k, v
         return keys, values
+
+    def positions(self) -> Tensor:
+        """(batch, heads, tokens), −1 where a row stores none."""
+        at = torch.full((self.batch, self.heads, max(self.stored)), -1)
+        for b, marks in enumerate(self.marks):
+            at[b, :, : marks.at.shape[1]] = marks.at
+        return at
+
+    def importance(self) -> Tensor:
+        sums = torch.zeros(self.batch, self.heads, max(self.stored)).double()
+        for b, marks in enumerate(self.marks):
+            sums[b, :, : marks.at.shape[1]] = marks.sums
+        return sums
 
     def decode(
         self,
@@ -231,7 +306,14 @@ class Plain:
         padding: str = "right",
     ) -> Expected:
         positions = self.append(key, value, lengths, padding)
-        return self.attend(query, positions, similarity=similarity, keep=keep, bias=bias)
+        expected = self.attend(query, positions, similarity=similarity, keep=keep, bias=bias)
+        if expected.weights is not None:
+            sums = expected.weights.unflatten(1, (self.heads, -1)).sum((2, 3))
+            for b, marks in enumerate(self.marks):
+                self.marks[b] = marks._replace(sums=marks.sums + sums[b, :, : marks.at.shape[1]])
+        if self.policy is not None:
+            self.evict(self.policy, self.policy.keep + self.policy.every)
+        return expected
 
     def attend(
         self,
@@ -247,15 +329,19 @@ class Plain:
         heads, group = q.shape[1], q.shape[1] // self.heads
         k, v = (t.repeat_interleave(group, dim=1) for t in (k, v))
         b, h = torch.arange(self.batch)[:, None, None, None], torch.arange(heads)[:, None, None]
-        i, j, p = torch.arange(q.shape[2])[:, None], torch.arange(self.length), positions[:, None, :, None]
-        seen = (j <= p) & (p >= 0)
+        at = self.positions().repeat_interleave(group, dim=1)[:, :, None]
+        i, j, p = torch.arange(q.shape[2])[:, None], at.clamp(min=0), positions[:, None, :, None]
+        seen = (at >= 0) & (j <= p) & (p >= 0)
         if self.window is not None:
-            seen = seen & (j > p - self.window)
-        if keep is not None:
+            seen = seen & ((j > p - self.window) | (j < self.sinks))
+        if keep is not None and at.shape[3]:
             seen = seen & keep(b, h, i, p.clamp(min=0), j)
-        if bias is not None:
+        if bias is not None and at.shape[3]:
+            if bias.shape[-1] > 1 or self.length == 1:
+                bias = bias.expand(self.batch, heads, q.shape[2], self.length)
+                bias = bias.gather(3, j.expand(-1, -1, q.shape[2], -1))
             seen = seen & (bias != -inf)
-        seen = seen.expand(self.batch, heads, q.shape[2], self.length)
+        seen = seen.expand(self.batch, heads, q.shape[2], at.shape[3])
         scores = q @ k.transpose(-1, -2)
         sizes = q.abs().nan_to_num(0.0, 0.0, 0.0) @ k.abs().nan_to_num(0.0, 0.0, 0.0).transpose(-1, -2)
         if storage_format(self.dtype).group:  # the products are of rotated rows
@@ -267,21 +353,23 @@ class Plain:
             return Expected(
                 reach[..., None].expand(*q.shape[:3], v.shape[-1]), seen, reach, slack, self.dtype, scores, slack, v
             )
-        out = by_softmax(scores, v, seen, similarity, self.width, bias)
+        out, weights = by_softmax(scores, v, seen, similarity, self.width, bias)
         sizes = sizes * abs(similarity.scale_for(self.width))
         if bias is not None:
             sizes = sizes + bias.double().abs().nan_to_num(0.0, 0.0, 0.0)
         sizes = largest(sizes * seen)
         reach = torch.maximum(reach, out.abs().nan_to_num(0.0, 0.0, 0.0).amax(-1))
-        return Expected(out, seen, reach, sizes, self.dtype)
+        return Expected(out, seen, reach, sizes, self.dtype, weights=weights)
 
 
 def largest(x: Tensor) -> Tensor:
     return x.amax(-1) if x.shape[-1] else x.sum(-1)
 
 
-def by_softmax(scores: Tensor, v: Tensor, seen: Tensor, similarity: Any, width: int, bias: Tensor | None) -> Tensor:
-    """Σ_j exp(s_j) v_j / (Σ_j exp(s_j) + exp(sink)), over the attended keys."""
+def by_softmax(
+    scores: Tensor, v: Tensor, seen: Tensor, similarity: Any, width: int, bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Σ_j exp(s_j) v_j / (Σ_j exp(s_j) + exp(sink)), over the attended keys, and the weights."""
     logits = scores * (1 / math.sqrt(width) if similarity.scale is None else similarity.scale)
     if similarity.softcap is not None:
         logits = similarity.softcap * torch.tanh(logits / similarity.softcap)
@@ -309,7 +397,7 @@ def by_softmax(scores: Tensor, v: Tensor, seen: Tensor, similarity: Any, width: 
         out = torch.where(up, inf, torch.where(down, -inf, out))
         out = torch.where(lies | (up & down), nan, out)
     out = torch.where(live.any(-1)[..., None], out, 0.0)
-    return torch.where(lost[..., None], nan, out)
+    return torch.where(lost[..., None], nan, out), torch.where(lost[..., None] & seen, nan, weights)
 
 
 def fill(cache: Any, *tensors: Tensor, chunk: int | None = None, lengths: Any = None) -> None:
@@ -343,10 +431,13 @@ def holds(cache: Any, plain: Plain) -> None:
     dtype = cache.dtype if cache.dtype in (torch.float16, torch.bfloat16) else torch.float32
     for stored, wanted in zip(cache.tensors(), plain.tensors(), strict=True):
         assert stored.dtype is dtype
-        assert stored.shape[2] == plain.length - cache.start
-        found = torch.nn.functional.pad(stored, (0, 0, cache.start, 0))
+        if plain.sinks:
+            stored = by_position(cache, stored, plain.length)
+        else:
+            assert stored.shape[2] == max(plain.stored) - cache.start
+        found = torch.nn.functional.pad(stored, (0, 0, wanted.shape[2] - stored.shape[2], 0))
         assert found.shape == wanted.shape
-        for b, length in enumerate(plain.lengths):
+        for b, length in enumerate(plain.stored):
             first = 0 if cache.window is None else max(0, length - cache.window + 1)
             got, want = found[b, :, first:length], wanted[b, :, first:length].to(dtype)
             assert torch.equal(got.isnan(), want.isnan())
@@ -355,6 +446,13 @@ def holds(cache: Any, plain: Plain) -> None:
             # An evicted token is zero, or unchanged while its page is in use.
             gone, was = found[b, :, :first], wanted[b, :, :first].to(dtype)
             assert bool(((gone == 0) | (gone == was) | (gone.isnan() & was.isnan())).all())
+
+
+def by_position(cache: Any, stored: Tensor, length: int) -> Tensor:
+    """The stored tokens at their positions, zeros elsewhere."""
+    at = cache.positions()
+    rows = torch.zeros(*stored.shape[:2], length + 1, stored.shape[3], dtype=stored.dtype)
+    return rows.scatter(2, at.where(at >= 0, length)[..., None].expand(stored.shape), stored)[:, :, :length]
 
 
 @contextmanager

@@ -521,7 +521,7 @@ def explain_step(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, *opt
         step = read_decode_inputs(query, key, value, cache, *options, lengths=None, padding="right")
         extent, size = step.extent, compute_dtype(query.dtype).itemsize
         pairs = extent.cells
-        tokens = extent.batch * cache.heads * extent.len_k
+        tokens = extent.batch * cache.heads * step.stored_end
         cache_bytes = cache.nbytes
         reasons = native_reasons_against(step, cache.format)
         work = product_flops(pairs, cache.width + (0 if step.is_argmax else cache.value_width))
@@ -559,11 +559,11 @@ def _with_gathering_cost(candidate: Candidate, cache_bytes: int, copied: int, fe
 def _gathered_inputs(step: DecodeInputs, cache: KVCache) -> AttentionInputs:
     """The `attention` call of the torch path, with zero keys and values of the right shape."""
     extent, dtype = step.extent, compute_dtype(step.query.dtype)
-    zero = step.query.new_zeros((), dtype=dtype)
-    key = zero.expand(extent.batch, cache.heads, extent.len_k, cache.width)
-    value = zero.expand(extent.batch, cache.heads, extent.len_k, cache.value_width)
+    zero, keys = step.query.new_zeros((), dtype=dtype), step.stored_end
+    key = zero.expand(extent.batch, cache.heads, keys, cache.width)
+    value = zero.expand(extent.batch, cache.heads, keys, cache.value_width)
     bias = None if step.bias is None else step.bias.to(dtype)
-    causal = Causal(offset=extent.len_k - extent.len_q)
+    causal = Causal(offset=keys - extent.len_q)
     backend = _gathered_backend(extent.cells)
     return read_inputs(step.query.to(dtype), key, value, step.similarity, causal, bias, 0.0, backend, False, False)
 
@@ -633,17 +633,10 @@ def attend_native(
         rules = {"left": step.left, "keep": keep, "bias": part, "first_key": start, "lse": lse, **options}
         rules |= {"weights": weights, "importance": importance, "cross": step.cross}
         rules["importance_from"] = None if importance_from is None else importance_from.tolist()
-        limits = bounds
-        if bounds is not None and step.cross and i0:  # the bounds count queries from the first of the call
-            limits = bounds._replace(lower=_moved(bounds.lower, i0), upper=_moved(bounds.upper, i0))
-        view.attend(query, target, positions, counts=counts, bounds=limits, **rules)
+        view.attend(query, target, positions, counts=counts, bounds=bounds, **rules)
         for answer, computed in zip(answers, (target, lse, weights), strict=True):
             if answer is not None and computed is not None and answer is not computed:
                 answer.copy_(computed)
-
-
-def _moved(bound: int | None, by: int) -> int | None:
-    return None if bound is None else max(-_UNLIMITED, min(_UNLIMITED, bound + by))
 
 
 def _clamped(bound: Any) -> Any:

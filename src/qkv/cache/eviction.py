@@ -67,10 +67,10 @@ class Policy:
 
 @dataclass(frozen=True)
 class FirstLast(Policy):
-    """The first and the last tokens (StreamingLLM). `KVCache(window=last, sinks=first)` is the same as a mask.
+    """The first and the last of the stored tokens (StreamingLLM); `KVCache(window=, sinks=)` is the same as a mask.
 
     >>> FirstLast(2, 3).select(None, torch.arange(7)[None], 7).int()
-    tensor([[1, 1, 0, 0, 1, 1, 1]], dtype=torch.int32)
+    tensor([1, 1, 0, 0, 1, 1, 1], dtype=torch.int32)
     """
 
     first: int
@@ -81,7 +81,8 @@ class FirstLast(Policy):
         return self.first + self.last
 
     def select(self, importance: Tensor | None, positions: Tensor, length: int) -> Tensor:
-        return (positions < self.first) | (positions >= length - self.last)
+        slots = torch.arange(positions.shape[1])
+        return (slots < self.first) | (slots >= len(slots) - self.last)
 
 
 @dataclass(frozen=True)

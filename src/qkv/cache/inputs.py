@@ -164,8 +164,8 @@ def read_decode_inputs(
         mask = resolve_mask(mask, extent, traced=False)
     elif mask is not None:
         mask = _resolve_positions(mask, extent, past, counts, left)
-        if cache.window is not None:
-            _check_reach(mask, extent, _positions(past, counts, left, n), cache.window, cache.sinks)
+        if cache.window is not None and not cache.sinks:
+            _check_reach(mask, extent, _positions(past, counts, left, n), cache.window)
     if bias is not None:
         bias = check_bias(bias, query, extent, chosen)
     if isinstance(sink, Tensor):
@@ -299,7 +299,7 @@ def _resolve_positions(mask: Mask, extent: Extent, past: np.ndarray, counts: np.
     return resolve_mask(_select_rows(checked, extent, at), extent._replace(len_q=extent.len_k), traced=False)
 
 
-def _check_reach(mask: Mask, extent: Extent, at: np.ndarray, window: int, sinks: int) -> None:
+def _check_reach(mask: Mask, extent: Extent, at: np.ndarray, window: int) -> None:
     """Refuse a mask that allows keys which have left the cache's window: they are not stored.
 
     `Causal`, `Padding` and `Segments` say which tokens exist, not how far a query reaches; the window bounds them.
@@ -310,10 +310,10 @@ def _check_reach(mask: Mask, extent: Extent, at: np.ndarray, window: int, sinks:
         return
     reaching = next((part for part in parts if not isinstance(part, _RowMask)), None)
     behind = int(at.max(initial=0)) - window + 1  # the keys before it are outside of the last query's window
-    if reaching is None and behind > sinks:
+    if reaching is None and behind > 0:
         rows = 0, extent.len_q
-        cells = mask.cells(_PositionedGrid(extent, rows, (sinks, behind), None, at))
-        distance = torch.from_numpy(at)[:, None, :, None] - torch.arange(sinks, behind)
+        cells = mask.cells(_PositionedGrid(extent, rows, (0, behind), None, at))
+        distance = torch.from_numpy(at)[:, None, :, None] - torch.arange(behind)
         reaching = parts[0] if bool((cells.cpu() & (distance >= window)).any()) else None
     if reaching is not None:
         hint = f"earlier keys are evicted; join & qkv.Window(left={window - 1}) to it, or use a cache without a window"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..cost.price import readable_bytes
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
-from ..inputs import check_size
+from ..inputs import check_flags, check_size
 from ..ops.kernels import cache_append, cache_attend, populate_memory
 from ..ops.library import register_cache
 from ..shapes import Float, Int
@@ -197,6 +197,7 @@ class KVCache(TokenStore):
         if batch * layout.page_bytes * (1 + (capacity or 0) // PAGE) >= 1 << 62:
             given = f"batch {batch}, heads {heads}, width {width}, capacity {capacity}"
             raise ShapeError(complaint("batch, heads, width, capacity", given, "sizes whose bytes fit into 62 bits"))
+        check_flags(importance=importance)
         policy = None if eviction is None else as_policy(eviction)
         counted = importance or (policy is not None and policy.uses_importance)
         check_forgetting(window, check_size("sinks", sinks, least=0), policy, counted)
@@ -328,10 +329,11 @@ class KVCache(TokenStore):
             try:
                 self.reserve(key.shape[2], counts)
                 self.write(key, value, counts, left)
+                ready = self.prepare(key.shape[2], counts)
             except BaseException:
                 self.cancel()
                 raise
-            self.commit(key, counts)
+            self.commit(key, counts, ready)
 
     def crop(self, n: Any) -> None:
         """Keep the first n tokens of each row.
@@ -920,9 +922,10 @@ class KVCache(TokenStore):
                 wanted = f"at least {int(self._remaining.since[too_short].max())}, or 0"
                 hint = "tokens that a shorter row attended to were evicted"
                 raise OptionError(complaint("n", int(lengths[too_short].min()), wanted, hint))
-            lengths = np.where(shortened & (lengths > 0), lengths - self._remaining.gone, lengths)
+            empty = shortened & (lengths == 0)
+            lengths = np.where(shortened & ~empty, lengths - self._remaining.gone, lengths)
             lengths = np.where(shortened, lengths, self._lengths)
-            remaining = self._remaining.with_rows(dict.fromkeys(np.flatnonzero(lengths == 0).tolist(), (0, None, 0)))
+            remaining = self._remaining.with_rows(dict.fromkeys(np.flatnonzero(empty).tolist(), (0, None, 0)))
         if importance is not None:
             beyond = torch.arange(importance.shape[2]) >= torch.from_numpy(lengths)[:, None, None]
             importance = importance.masked_fill(beyond, 0)
