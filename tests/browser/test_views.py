@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 
 # Edits that lead every view to other numbers than the ones it starts with.
 EDITS = {
+    "start": {"query": "2", "causal": "yes"},
     "walk": {"x": "1,0,1;0,2,0;1,1,3", "scale": "root"},
     "scale": {"d": "16", "mu": "0.5"},
     "cache": {"form": "mqa", "batch": "4"},

@@ -164,8 +164,10 @@ def test_a_field_that_cannot_be_read_is_told_beside_it(client: Client, name: str
         assert 'aria-invalid="true"' in page
 
 
-def test_home_leads_to_the_first_view(client: Client) -> None:
-    assert client.ask("GET", "/").headers["location"] == f"/{NAMES[0]}"
+def test_home_shows_the_picture_and_every_view(client: Client) -> None:
+    found = client.ask("GET", "/?wait=yes").text
+    assert 'data-path="weights.0"' in found
+    assert all(f'href="/{name}"' in found for name in NAMES[1:])
 
 
 def test_figures_are_dark_by_system_and_by_choice(client: Client) -> None:

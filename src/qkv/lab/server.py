@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -76,7 +76,6 @@ class Lab:
         self.warm = False
         self._asked: set[asyncio.Task[Answer]] = set()
         routes = [
-            Route("/", self.home),
             Route("/api", self.listing),
             Route("/api/openapi.json", self.openapi),
             Route("/figures.css", self.figure_style),
@@ -105,6 +104,7 @@ class Lab:
             return handled
 
         return [
+            *([Route("/", of(self.page))] if shown.name == NAMES[0] else []),
             Route(f"/{shown.name}", of(self.page)),
             Route(f"/part/{shown.name}", of(self.part), methods=["POST"]),
             Route(f"/api/{shown.name}", of(self.api), methods=["GET", "POST"]),
@@ -125,9 +125,6 @@ class Lab:
         """torch takes two seconds to load: pages are shown meanwhile, and their numbers follow."""
         _load()
         self.warm = True
-
-    async def home(self, request: Request) -> Response:
-        return RedirectResponse(f"/{NAMES[0]}", 307)
 
     async def listing(self, request: Request) -> Response:
         return JSONResponse(api.listing())

@@ -46,12 +46,13 @@ class View:
     name: str  # in addresses, file names and the API
     title: str
     verb: str  # compute, cost, prove or teach
-    lead: str  # one sentence under the title
+    lead: str  # one sentence under the title, in exact words
     fields: tuple[Field, ...]
     compute: Callable[[State, Work], Result]
     python: Callable[[State], str]  # a whole program: what "copy as Python" gives
     # Charts and formulas by name, as SVG and MathML that qkv.figures and qkv.render wrote: put in as they are.
     pictures: Callable[[State, Result], Mapping[str, str]] = lambda state, result: {}
+    simple: str = ""  # and in simpler ones
     schema: Mapping[str, Any] = field(default_factory=dict)  # JSON Schema of each key of the result, for OpenAPI
     # May take longer than half a second, always or in some states: runs in a process of its own, with progress.
     heavy: bool | Callable[[State], bool] = False

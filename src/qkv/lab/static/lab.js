@@ -5,6 +5,7 @@ import { watchScrolling } from "./scrolling.js";
 import { walkCharts } from "./tips.js";
 import { copyText } from "./copying.js";
 import { openFiles } from "./files.js";
+import { explainWords } from "./guide.js";
 
 const root = document.getElementById("view");
 const form = document.getElementById("controls");
@@ -345,6 +346,7 @@ async function start() {
   onResult(() => {
     watchScrolling(document);
     walkCharts(result, announce);
+    explainWords(result);
   });
   window.addEventListener("popstate", async () => {
     await restore();

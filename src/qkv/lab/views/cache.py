@@ -230,6 +230,7 @@ VIEW = View(
     title="Cache",
     verb="cost",
     lead="What a decoder keeps of the past, and what each further token costs because of it.",
+    simple="What is kept while a model writes, and who runs out of memory first.",
     fields=FIELDS,
     compute=compute,
     python=python,

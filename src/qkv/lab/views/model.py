@@ -212,6 +212,7 @@ VIEW = View(
     name="model",
     title="Model",
     verb="compute",
+    simple="Where the heads of a real model look in your text.",
     lead="Where the heads of a real model look while it reads your text.",
     fields=(
         Choice(name="checkpoint", label="Model", options=_OPTIONS, default=next(iter(_OPTIONS))),

@@ -443,6 +443,7 @@ VIEW = View(
     name="practice",
     title="Practice",
     verb="teach",
+    simple="Exercises with hints; your answer is judged while you type.",
     lead="Answer a question of the bank, or paste one of your own: answers are judged as you type.",
     fields=FIELDS,
     compute=compute,

@@ -332,6 +332,7 @@ VIEW = View(
     title="Scale",
     verb="prove",
     lead="Why attention divides by √d: the law of a score, and what softmax and its gradient make of it.",
+    simple="Why the scores are divided by √d before softmax.",
     fields=FIELDS,
     compute=compute,
     python=python,

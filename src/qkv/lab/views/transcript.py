@@ -205,6 +205,7 @@ VIEW = View(
     name="transcript",
     title="Transcript",
     verb="teach",
+    simple="Drop a chat with a tutor and see which of its claims are right.",
     lead="Drop a chat with a tutor: what was right at once, what needed correction, who found it.",
     fields=FIELDS,
     compute=compute,

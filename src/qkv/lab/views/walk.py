@@ -570,6 +570,7 @@ VIEW = View(
     title="Walk",
     verb="compute",
     lead="Attention step by step, on your own numbers.",
+    simple="Attention as a table of numbers, one step at a time.",
     fields=FIELDS,
     compute=compute,
     python=python,
