@@ -53,6 +53,7 @@ class View:
     # Charts and formulas by name, as SVG and MathML that qkv.figures and qkv.render wrote: put in as they are.
     pictures: Callable[[State, Result], Mapping[str, str]] = lambda state, result: {}
     simple: str = ""  # and in simpler ones
+    bar: tuple[str, ...] = ()  # fields in the bar above the result, which is seen without scrolling
     schema: Mapping[str, Any] = field(default_factory=dict)  # JSON Schema of each key of the result, for OpenAPI
     # May take longer than half a second, always or in some states: runs in a process of its own, with progress.
     heavy: bool | Callable[[State], bool] = False

@@ -48,6 +48,12 @@ export function setState(texts, { push = false } = {}) {
   return compute({ push });
 }
 
+/** Writes fields and the address, where the result stays as it is. */
+export function noteState(texts) {
+  write(texts);
+  return remember(new URLSearchParams(changed()).toString(), false);
+}
+
 /** Says a text to those who listen. */
 export function announce(text) {
   document.getElementById("live").textContent = text;
@@ -326,6 +332,8 @@ function startForm() {
   document.addEventListener("click", (event) => {
     if (event.target.closest("[data-reset]")) setState(defaults(), { push: true });
     const button = event.target.closest("[data-set]");
+    const preset = event.target.closest("[data-preset]");
+    if (preset) setState({ ...defaults(), ...Object.fromEntries(new URLSearchParams(preset.dataset.preset)) }, { push: true });
     if (button && !button.disabled) setState(Object.fromEntries(new URLSearchParams(button.dataset.set)), { push: true });
   });
   openFiles(form, setState, (name, words) => complain({ [name]: words }));
