@@ -149,7 +149,7 @@ def test_work_shows_how_far_it_is_and_can_be_stopped(opened) -> None:
     page.locator("#cancel").click()
     page.wait_for_selector("#status", state="hidden")
     assert "Stopped" in page.locator("#whole").text_content()
-    type_into(page, "source", "sample")
+    type_into(page, "chat", "")
     assert page.locator("#whole").is_hidden()
 
 
