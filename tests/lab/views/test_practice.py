@@ -253,9 +253,8 @@ def test_links_lead_to_views_with_the_same_numbers():
     shown = answer(view("walk"), texts, Work(), draw=False)
     assert shown.result is not None
     assert shown.result["output"] == answer(view("walk"), {}, Work(), draw=False).result["output"]
-    question = "How large is the KV cache of Llama-3-8B at 8192 tokens in float16?")[
-        "links"
-    ]
+    question = "How large is the KV cache of Llama-3-8B at 8192 tokens in float16?"
+    (plan,) = result(exercise=OWN, question=question)["links"]
     texts = dict(parse_qsl(plan["address"].partition("?")[2]))
     assert texts == {"model": "llama-3-8b", "context": "8192", "cache": "float16"}
     (own,) = result(exercise=OWN, question=f"{GIVEN} V = [[1], [2], [3]]. Compute the output, scaled by 1/sqrt(d).")[
