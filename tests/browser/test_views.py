@@ -27,6 +27,7 @@ EDITS = {
     "norms": {"delta": "1.5"},
     "practice": {"exercise": "argmax", "seed": "5"},
     "transcript": {"chat": "Student: Compute E[q^T k] for iid q, k with mean mu.\n\nTutor: It is mu^T mu.\n"},
+    "generate": {"prompt": "One, two, three,", "new": "3", "temperature": "0.5"},
     "model": {"text": "Attention looks back.", "layer": "2"},
 }
 

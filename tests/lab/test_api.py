@@ -19,7 +19,20 @@ VIEWS = {
     for path in sorted((Path(qkv.lab.__file__).parent / "views").glob("[a-z]*.py"))
     if "_" not in path.stem
 }
-KNOWN = {"start", "walk", "scale", "cache", "plan", "kernels", "reach", "norms", "practice", "transcript", "model"}
+KNOWN = {
+    "start",
+    "walk",
+    "scale",
+    "cache",
+    "plan",
+    "kernels",
+    "reach",
+    "norms",
+    "practice",
+    "transcript",
+    "model",
+    "generate",
+}
 LIGHT = [name for name, view in VIEWS.items() if view.heavy is not True]  # in most of their states, at least
 EXAMPLES = 5
 
