@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 import httpx
 import pytest
 
+from qkv.errors import OptionError
 from qkv.lab import make_app
 from qkv.lab.numbers import at
 from qkv.lab.views import NAMES, view
@@ -174,3 +175,22 @@ def test_figures_are_dark_by_system_and_by_choice(client: Client) -> None:
     style = client.ask("GET", "/figures.css").text
     assert ":root[data-theme=dark] .qkv-paper{" in style
     assert ":root:not([data-theme=light]) .qkv-paper{" in style
+
+
+def test_only_the_origin_that_was_named_may_frame_it() -> None:
+    def headers(embed: str | None) -> httpx.Headers:
+        async def ask() -> httpx.Headers:
+            transport = httpx.ASGITransport(make_app(embed=embed))
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+                return (await client.get("/api")).headers
+
+        return asyncio.run(ask())
+
+    framed, plain = headers("https://course.example:8443"), headers(None)
+    assert "frame-ancestors https://course.example:8443;" in f"{framed['content-security-policy']};"
+    assert "x-frame-options" not in framed
+    assert plain["x-frame-options"] == "DENY"
+    assert "frame-ancestors 'none'" in plain["content-security-policy"]
+    for wrong in ("*", "https://*.example", "https://a.example/x", "a.example", "https://a.example; script-src *"):
+        with pytest.raises(OptionError, match="embed"):
+            make_app(embed=wrong)

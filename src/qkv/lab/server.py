@@ -38,9 +38,9 @@ _WORDS = {404: "there is nothing at this address", 405: "this address cannot be 
 _BUSY = "the lab is computing for others; try again in a moment"
 
 
-def make_app(limits: Limits | None = None, hosts: Iterable[str] = LOOPBACK) -> ASGIApp:
-    """The app behind its guard."""
-    return Lab(limits or Limits(), hosts).app
+def make_app(limits: Limits | None = None, hosts: Iterable[str] = LOOPBACK, embed: str | None = None) -> ASGIApp:
+    """The app behind its guard. embed: the origin whose pages may show it in a frame."""
+    return Lab(limits or Limits(), hosts, embed).app
 
 
 class Packed:
@@ -71,7 +71,7 @@ class Files(StaticFiles):
 class Lab:
     """What the routes share."""
 
-    def __init__(self, limits: Limits, hosts: Iterable[str] = LOOPBACK) -> None:
+    def __init__(self, limits: Limits, hosts: Iterable[str] = LOOPBACK, embed: str | None = None) -> None:
         self.limits = limits
         self.warm = False
         self._asked: set[asyncio.Task[Answer]] = set()
@@ -88,7 +88,7 @@ class Lab:
             exception_handlers={HTTPException: _told, Exception: _fell},
         )
         app.router.redirect_slashes = False
-        self.app = guarded(Packed(app), limits, hosts)
+        self.app = guarded(Packed(app), limits, hosts, embed)
 
     def end(self) -> None:
         """The server is told to end: so is everything that it waits for."""
