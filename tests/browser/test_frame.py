@@ -40,7 +40,7 @@ def drop(page: Page, name: str, content: bytes) -> None:
     )
 
 
-def test_what_cannot_be_used_is_told_beside_it_and_kept(opened) -> None:
+def test_what_cannot_be_used_is_told_at_it_and_kept(opened) -> None:
     page = opened("walk")
     before = numbers(page)
     page.locator('[aria-label="X row 1 column 1"]').fill("two")

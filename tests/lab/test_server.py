@@ -153,7 +153,7 @@ def test_what_was_typed_is_kept_and_escaped(client: Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_field_that_cannot_be_read_is_told_beside_it(client: Client, name: str) -> None:
+def test_a_field_that_cannot_be_read_is_told_at_it(client: Client, name: str) -> None:
     fields = [field for field in view(name).fields if field.kind in ("number", "matrix", "choice")]
     for field in fields:
         answer = client.ask("GET", f"/api/{name}", params={field.name: "zebra"})

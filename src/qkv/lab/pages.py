@@ -103,7 +103,7 @@ def _matters(view: View, name: str, found: Answer) -> bool:
 
 
 def _unlinked(html: str) -> str:
-    """Buttons that asked the server have nobody to ask."""
+    """Buttons that asked the server have no server to ask."""
     return re.sub(r"<button\b", "<button disabled", html)
 
 

@@ -76,7 +76,7 @@ def test_what_is_said_holds_in_every_state():
     assert page.result["ways"][0]["scales"] == 8 * 8 * 1000
     assert "two float32 scales" in page.html
     assert "Without the scales, the linear state" in page.html
-    assert "scales beside them" not in asked(dtype="float16", **texts).html
+    assert "scales stored with them" not in asked(dtype="float16", **texts).html
     linear = asked(form="linear", past=1).html
     assert "The linear state has no pages" in linear
     assert not re.search(r"\b1(</data>)? (tokens|earlier tokens|steps)\b", linear)

@@ -1,4 +1,4 @@
-// What a mark of a chart says, at once and beside it: by pointer, by touch, and by arrow keys on a chart that has the focus.
+// What a mark of a chart says, at once and next to it: by pointer, by touch, and by arrow keys on a chart that has the focus.
 const tip = document.createElement("div");
 tip.id = "tip";
 tip.setAttribute("aria-hidden", "true"); // what keys reach is said in the live region

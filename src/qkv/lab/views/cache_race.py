@@ -72,8 +72,8 @@ class _Run:
         one, two = (kept(way, start + more, sizes) for more in (0, LONGEST))
         self.start, self.base = start, layers * one[0]
         self.each = layers * (two[0] - one[0]) // LONGEST
-        room = machine.memory - self.base
-        self.full_at = None if not self.each else start + max(room // self.each, 0) if room >= 0 else start
+        space = machine.memory - self.base
+        self.full_at = None if not self.each else start + max(space // self.each, 0) if space >= 0 else start
         self.step = [layers * seconds_by_roofline(step, machine) for step in (one[1], two[1])]
         flops, moved = (
             [layers * getattr(step, name) / rate for step in (one[1], two[1])]

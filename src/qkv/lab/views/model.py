@@ -184,8 +184,8 @@ import qkv.hf
 place = {checkpoint.python}
 model, tokenizer = qkv.hf.load(place, generates=False)
 text = {state["text"]!r}
-room = min({MOST_TOKENS}, getattr(model.config, "max_position_embeddings", {MOST_TOKENS}))
-given = tokenizer(text, truncation=True, max_length=room, return_tensors="pt")
+space = min({MOST_TOKENS}, getattr(model.config, "max_position_embeddings", {MOST_TOKENS}))
+given = tokenizer(text, truncation=True, max_length=space, return_tensors="pt")
 layers = qkv.hf.capture(model, {{name: given[name] for name in ("input_ids", "attention_mask")}})
 
 layer = layers[{layer - 1}]

@@ -82,8 +82,8 @@ def _law(values, found, mean: float, variance: float) -> dict[str, Any]:
     deviation = math.sqrt(variance)
     bars = histogram(values, mean, deviation)
     return {
-        "mean": _beside(mean, found.mean, found.mean_error),
-        "variance": _beside(variance, found.variance, found.variance_error),
+        "mean": _compared(mean, found.mean, found.mean_error),
+        "variance": _compared(variance, found.variance, found.variance_error),
         "deviation": deviation,
         "edges": list(bars.edges),
         "heights": list(bars.heights),
@@ -92,7 +92,7 @@ def _law(values, found, mean: float, variance: float) -> dict[str, Any]:
     }
 
 
-def _beside(predicted: float, sampled: float, error: float) -> dict[str, float | None]:
+def _compared(predicted: float, sampled: float, error: float) -> dict[str, float | None]:
     """Prediction, sample, its standard error, and how many of these lie between the two."""
     return {
         "predicted": predicted,

@@ -134,7 +134,7 @@ def mask_of(state: State, start: Given) -> Mask | None:
     if "causal" in kinds:
         parts.append(Causal(offset=shift))
     if "window" in kinds:
-        # Beside Causal nothing to the right is left to limit.
+        # With Causal nothing to the right is left to limit.
         parts.append(Window(state["left"], None if "causal" in kinds else state["right"], offset=shift))
     if "padding" in kinds:
         keys = len(start.k)
@@ -282,7 +282,7 @@ FIELDS = (
            options={"none": "none", "causal": "causal", "window": "window", "padding": "padding",
                     "causal-padding": "causal and padding", "causal-window": "causal and window"}),
     Number(name="shift", label="Position of the first query", group="Attention", needs=("mask", _DIAGONAL), low=-8,
-           high=8, default=0, whole=True, help="Which key the first query stands beside, from 0."),
+           high=8, default=0, whole=True, help="Which key is at the first query's position, from 0."),
     Number(name="left", label="Keys to the left", group="Attention", needs=("mask", ("window", "causal-window")),
            low=0, high=8, default=1, whole=True),
     Number(name="right", label="Keys to the right", group="Attention", needs=("mask", ("window",)), low=0, high=8,
