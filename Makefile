@@ -142,7 +142,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= MAKEFLAGS= $(BIN)/python -m pytest -n $$(($(JO
 python-test: $(VENV)/.weights
 	$(PYTEST) -m "not slow"
 
-test-all: $(VENV)/.weights $(VENV)/.browser ## run everything that make test leaves out: slow tests, sanitizers, the wheel
+test-all: $(VENV)/.weights $(VENV)/.browser $(VENV)/.docs ## run everything that make test leaves out: slow tests, sanitizers, the wheel
 	$(PYTEST) -m slow
 	@$(MAKE) --no-print-directory native-sanitize wheel-test
 
@@ -170,16 +170,23 @@ native-soak: $(VENV)/.tools
 	  -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++
 	$(BIN)/cmake --build build/native-arm -j $(JOBS)
 	QKV_EVERY=20011 qemu-aarch64 -L /usr/aarch64-linux-gnu build/native-arm/native/tests/native_tests
-	for target in argmax finite linear memory pack packed plain; do \
+	for target in argmax finite linear memory pack packed plain state; do \
 	  qemu-aarch64 -L /usr/aarch64-linux-gnu build/native-arm/native/fuzz/fuzz_replay $$target 3000 || exit 1; done
 
 stub: $(VENV)/.dev ## write the types of the extension, src/qkv/ops/_native.pyi, from the extension
 	$(BIN)/python -m nanobind.stubgen -q -m qkv.ops._native -o src/qkv/ops/_native.pyi
 	$(BIN)/ruff format -q src/qkv/ops/_native.pyi
 
-docs: $(VENV)/.qkv ## write the code's formulas into the documentation
+# The site needs no network: its pages open from the folder.
+$(VENV)/.docs: $(VENV)/.dev requirements/docs.txt
+	$(LOCKED) -r requirements/docs.txt
+	@touch $@
+
+docs: $(VENV)/.docs ## write the code's formulas into the documentation, and build the site in build/site
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/formulas.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html"
 
 # The lab's font for formulas: a subset of STIX Two Math from ziamath's wheel.
 font: ## rebuild the lab's mathematics font

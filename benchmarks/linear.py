@@ -5,7 +5,10 @@ the best linear peer; (q·k + 1)² at least twice as fast as the N×N scores in 
 32,768; each at 60% of the multiply rate; extra memory that does not grow with the length; time per token flat from
 1,024 to 262,144 tokens; a decoding step at past 1,000,000 within 10% of one at past 1,000.
 
-`python -m benchmarks linear`, or with --quick short lengths. Which backend auto takes is benchmarks/choice.py's.
+States that decay, are gated or corrected follow (states.py has their targets).
+
+`python -m benchmarks linear`, or with --quick short lengths; `python -m benchmarks.linear --states` runs the last part
+only. Which backend auto takes is benchmarks/choice.py's.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import torch
 import qkv
 from qkv.cost.machine import free_memory
 
-from . import resident, tokens
+from . import resident, states, tokens
 from .decode import bar
 from .harness import Timings, report
 from .peers.linear import BLOCKS, CHUNKS, ELU1, Shape, Whole, for_elu1, for_quadratic
@@ -257,6 +260,24 @@ class Figure:
         title = "a decoding step from a LinearState, 1x8x64 float32, µs"
         self.show(title, ["", f"past {near}", f"past {far}", "±", "ratio"], rows)
 
+    def states(self, roofs: Roofs, *, quick: bool) -> None:
+        for width in states.WIDTHS:
+            rows = []
+            for kind in states.KINDS:
+                more, targets, data = states.prompt(kind, width, roofs, quick=quick)
+                rows += more
+                self.bars += targets
+                self.data.append(data)
+            title = f"a state that changes, 1x{states.HEADS}x{2048 if quick else 16384}x{width} float32"
+            rate = f"multiply rate {roofs.taken[-1].rate / 1e9:.0f} GFLOP/s"
+            columns = ["", "ms", "±", "of the rate; qkv faster", "error"]
+            self.show(f"{title}; {rate}", columns, rows)
+        rows, targets, data = states.steps(quick=quick)
+        self.bars += targets
+        self.data.append(data)
+        title = "a step of a state that changes, float32, states out of cache, µs"
+        self.show(title, ["batch, heads, widths", "qkv", "read and write", "torch", "±", "ratio"], rows)
+
 
 def introduce(peers: list[Whole]) -> None:
     for peer in peers:
@@ -265,15 +286,18 @@ def introduce(peers: list[Whole]) -> None:
 
 def run() -> None:
     quick, started = "--quick" in sys.argv, time.perf_counter()
-    introduce([*for_elu1(), *for_quadratic()])
+    whole = "--states" not in sys.argv
+    introduce([*for_elu1(), *for_quadratic()] if whole else [])
     if os.getloadavg()[0] > 0.7:
         print(f"load average {os.getloadavg()[0]:.1f}: other programs are running, these figures are not reliable")
     roofs, figure = Roofs(), Figure()
-    figure.elu1(roofs, quick=quick)
-    figure.quadratic(roofs, quick=quick)
-    figure.memory(quick=quick)
-    figure.per_token(quick=quick)
-    figure.steps(quick=quick)
+    if whole:
+        figure.elu1(roofs, quick=quick)
+        figure.quadratic(roofs, quick=quick)
+        figure.memory(quick=quick)
+        figure.per_token(quick=quick)
+        figure.steps(quick=quick)
+    figure.states(roofs, quick=quick)
     print(f"\n{describe(roofs)}")
     figure.data.append({"bars": figure.bars})
     title = "how many times as fast as …, and the other targets"

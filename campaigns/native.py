@@ -19,7 +19,7 @@ from .campaign import Batch, Campaign
 from .native_builds import BUILD, built
 
 # Of a hundred executions: the share of each target.
-SHARES = {"memory": 30, "plain": 18, "linear": 18, "packed": 12, "argmax": 10, "pack": 8, "finite": 4}
+SHARES = {"memory": 28, "plain": 16, "linear": 14, "packed": 12, "argmax": 10, "state": 10, "pack": 6, "finite": 4}
 SANITIZED = 4  # one of this many executions
 OPTIONS = ("-DQKV_FUZZ=ON", "-DCMAKE_BUILD_TYPE=RelWithDebInfo")
 BUILDS = {

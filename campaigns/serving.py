@@ -59,7 +59,7 @@ class Clients:
 
     def run(self, seed: int) -> None:
         draw = random.Random(seed)
-        with httpx.Client(base_url=self.address, timeout=60) as client:
+        with httpx.Client(base_url=self.address, timeout=600) as client:
             while time.monotonic() < self.until and not self.faults:
                 kind = draw.choice(KINDS)
                 try:

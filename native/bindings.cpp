@@ -17,6 +17,7 @@
 #include "src/isa.h"
 #include "src/linear.h"
 #include "src/parallel.h"
+#include "src/state.h"
 #include "unlocked.h"
 
 namespace nb = nanobind;
@@ -92,6 +93,16 @@ struct Rules {
     const MaybeTensor& sink;
 };
 
+// What is asked for in addition to the output.
+void add_weights(qkv::AttendProblem& problem, const MaybeTensor& weights, const MaybeTensor& importance,
+                 const Numbers& importance_from) {
+    problem.weights = data_of<float>(weights);
+    problem.weight_columns = weights ? view_of(*weights, 4).shape[3] : 0;
+    problem.importance = data_of<float>(importance);
+    problem.importance_columns = importance ? view_of(*importance, 3).shape[2] : 0;
+    problem.importance_from = data_of(importance_from);
+}
+
 // A tensor over the keys from `first_key` on, addressed by the position of a key.
 qkv::Tensor4 over_keys(const MaybeTensor& tensor, int64_t first_key) {
     if (!tensor) return {};
@@ -131,12 +142,16 @@ void cache_attend(const Tensor& query, const Tensor& out, const Four& layout, ui
                   std::optional<int64_t> window, const Numbers& starts, const Numbers& stops,
                   std::optional<int64_t> lower, std::optional<int64_t> upper, const MaybeTensor& keep,
                   const MaybeTensor& bias, int64_t first_key, float scale, float softcap, const MaybeTensor& sink,
-                  bool argmax, int threads) {
+                  bool argmax, int threads, int64_t sinks, bool cross, const MaybeTensor& weights,
+                  const MaybeTensor& importance, const Numbers& importance_from) {
     const View q = view_of(query, 4);
     const qkv::Tokens tokens = {q.shape[0], q.shape[2], positions.data(), data_of(counts), left};
-    const qkv::AttendProblem problem =
+    qkv::AttendProblem problem =
         attend_problem(paged_cache(layout, table, slots), nullptr, tokens, q, view_of(out, 4), lse, window,
                        {starts, stops, lower, upper, keep, bias, first_key, scale, softcap, sink});
+    problem.sinks = sinks;
+    problem.cross = cross;
+    add_weights(problem, weights, importance, importance_from);
     calls.attend.fetch_add(1, std::memory_order_relaxed);
     const qkv::python::Unlocked unlocked;
     (argmax ? qkv::attend_argmax : qkv::attend)(kernels(), problem, threads);
@@ -197,6 +212,48 @@ void linear_attention(const Rule& rule, const MaybeTensor& query, const Tensor& 
     qkv::linear(kernels(), problem, threads);
 }
 
+// Gates and β as a tensor of four dimensions: (heads), (batch, heads, n) or (batch, heads, n, width).
+qkv::Tensor4 per_token(const View& view) {
+    const int64_t* s = view.strides;
+    if (view.rank == 1) return {data_of(view), {0, s[0], 0, 0}};
+    if (view.rank == 3) return {data_of(view), {s[0], s[1], s[2], 0}};
+    if (view.rank != 4) throw nb::value_error("a tensor of another number of dimensions");
+    return tensor_of(view);
+}
+
+void state_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& out,
+                     const MaybeTensor& log_gate, const MaybeTensor& beta, const MaybeTensor& keep,
+                     const MaybeTensor& resets, const MaybeTensor& state, int threads) {
+    const View q = view_of(query, 4), k = view_of(key, 4), v = view_of(value, 4), o = view_of(out, 4);
+    const View g = log_gate ? view_of(*log_gate) : View{}, b = beta ? view_of(*beta) : View{};
+    const qkv::StateProblem problem = {dtype_of(k),
+                                       k.shape[0],
+                                       q.shape[1],
+                                       k.shape[1],
+                                       k.shape[2],
+                                       k.shape[3],
+                                       v.shape[3],
+                                       tensor_of(q),
+                                       tensor_of(k),
+                                       tensor_of(v),
+                                       !log_gate        ? 0
+                                       : g.rank == 4 ? g.shape[3]
+                                                     : 1,
+                                       log_gate ? dtype_of(g) : qkv::Dtype::float32,
+                                       log_gate ? per_token(g) : qkv::Tensor4{},
+                                       beta.has_value(),
+                                       beta ? dtype_of(b) : qkv::Dtype::float32,
+                                       beta ? per_token(b) : qkv::Tensor4{},
+                                       data_of<const uint8_t>(keep),
+                                       data_of<const uint8_t>(resets),
+                                       data_of<float>(state),
+                                       data_of(o),
+                                       {o.strides[0], o.strides[1], o.strides[2]}};
+    calls.state.fetch_add(1, std::memory_order_relaxed);
+    const qkv::python::Unlocked unlocked;
+    qkv::state_attention(kernels(), problem, threads);
+}
+
 // Huge pages save a long cache most of its address translations. Only advice: it may be ignored.
 void advise_huge_pages(uintptr_t data, int64_t bytes) {
 #ifdef MADV_HUGEPAGE
@@ -221,6 +278,7 @@ nb::dict count_calls() {
     counts["cache_attend"] = calls.attend.load();
     counts["softmax_attention"] = calls.plain.load();
     counts["linear_attention"] = calls.linear.load();
+    counts["state_attention"] = calls.state.load();
     counts["packed_product"] = calls.product.load();
     counts["program"] = calls.program.load();
     return counts;
@@ -233,6 +291,7 @@ void reset_calls() {
     calls.attend = 0;
     calls.plain = 0;
     calls.linear = 0;
+    calls.state = 0;
     calls.product = 0;
     calls.program = 0;
 }
@@ -265,7 +324,8 @@ NB_MODULE(_native, m) {
           nb::arg("starts") = nb::none(), nb::arg("stops") = nb::none(), nb::arg("lower") = nb::none(),
           nb::arg("upper") = nb::none(), nb::arg("keep") = nb::none(), nb::arg("bias") = nb::none(),
           nb::arg("first_key") = 0, nb::arg("scale") = 1.0f, nb::arg("softcap") = 0.0f, nb::arg("sink") = nb::none(),
-          nb::arg("argmax") = false, nb::arg("threads"));
+          nb::arg("argmax") = false, nb::arg("threads"), nb::arg("sinks") = 0, nb::arg("cross") = false,
+          nb::arg("weights") = nb::none(), nb::arg("importance") = nb::none(), nb::arg("importance_from") = nb::none());
     m.def("softmax_attention", &softmax_attention, nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("out"),
           nb::kw_only(), nb::arg("lse") = nb::none(), nb::arg("starts") = nb::none(), nb::arg("stops") = nb::none(),
           nb::arg("lower") = nb::none(), nb::arg("upper") = nb::none(), nb::arg("keep") = nb::none(),
@@ -275,6 +335,9 @@ NB_MODULE(_native, m) {
           nb::arg("value"), nb::arg("out").none(), nb::kw_only(), nb::arg("keep") = nb::none(),
           nb::arg("offset") = nb::none(), nb::arg("normalize") = true, nb::arg("state") = nb::none(),
           nb::arg("direct") = false, nb::arg("threads"));
+    m.def("state_attention", &state_attention, nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("out"),
+          nb::kw_only(), nb::arg("log_gate") = nb::none(), nb::arg("beta") = nb::none(), nb::arg("keep") = nb::none(),
+          nb::arg("resets") = nb::none(), nb::arg("state") = nb::none(), nb::arg("threads"));
     m.def("linear_state_size", &linear_state_size, nb::arg("rule"), nb::arg("value_width"));
     m.def("advise_huge_pages", &advise_huge_pages, nb::arg("data"), nb::arg("size"));
     m.def("populate_memory", &populate_memory, nb::arg("data"), nb::arg("size"));

@@ -22,7 +22,7 @@ const PackedKernels& products();
 
 // How often each function ran, for tests.
 struct Calls {
-    std::atomic<int64_t> finite{0}, argmax{0}, append{0}, attend{0}, plain{0}, linear{0}, product{0}, program{0};
+    std::atomic<int64_t> finite{0}, argmax{0}, append{0}, attend{0}, plain{0}, linear{0}, state{0}, product{0}, program{0};
 };
 extern Calls calls;
 

@@ -46,8 +46,7 @@ Norm norm_of(const NormArgs& args) {
 
 TransformerLayer layer_of(const std::vector<NormArgs>& norms, const std::vector<LinearArgs>& linears,
                           const std::optional<LinearArgs>& gate, int64_t heads, int64_t kv_heads, int64_t width,
-                          float scale, float softcap, std::optional<int64_t> window, uintptr_t sinks, int rotary,
-                          int activation, bool parallel) {
+                          float scale, float softcap, uintptr_t sinks, int rotary, int activation, bool parallel) {
     if (norms.size() != 6 || linears.size() != 6) throw nb::value_error("expected six norms and six products");
     TransformerLayer layer = {};
     Norm* const norm_places[] = {&layer.attention_norm,    &layer.attention_post_norm,
@@ -64,7 +63,6 @@ TransformerLayer layer_of(const std::vector<NormArgs>& norms, const std::vector<
     layer.width = width;
     layer.scale = scale;
     layer.softcap = softcap;
-    layer.window = window.value_or(kNoBound);
     layer.sinks = address<const float>(sinks);
     layer.rotary = rotary;
     layer.activation = static_cast<Activation>(activation);
@@ -85,8 +83,9 @@ Program* new_program(const MatrixArgs& embedding, float embedding_scale, uintptr
     return new Program(std::move(transformer));
 }
 
-// What a step is told of a layer's cache, as numbers: address of the table, slots, then the page layout.
-constexpr int64_t kCacheNumbers = 6;
+// What a step is told of a layer's cache, as numbers: address of the table, slots, the page layout, address of what was
+// evicted, window (negative: none), sinks, then address and columns of the importance and from where it counts.
+constexpr int64_t kCacheNumbers = 12;
 
 void run_program(Program& program, const Tensor& tokens, const std::vector<int64_t>& counts,
                  const std::vector<int64_t>& positions, const Tensor& caches, const std::vector<int64_t>& wanted,
@@ -101,11 +100,16 @@ void run_program(Program& program, const Tensor& tokens, const std::vector<int64
     if (pages.shape[0] != static_cast<int64_t>(t.layers.size()) || pages.shape[1] != kCacheNumbers) {
         throw nb::value_error("expected a row of numbers for the cache of each layer");
     }
-    std::vector<PagedCache> tables;
+    std::vector<LayerCache> tables;
     for (int64_t n = 0; n < pages.shape[0]; ++n) {
         const int64_t* c = static_cast<const int64_t*>(data_of(pages)) + n * kCacheNumbers;
-        tables.push_back({{static_cast<Dtype>(c[2]), c[3], c[4], c[5]},
-                          address<const int64_t>(static_cast<uintptr_t>(c[0])), c[1]});
+        tables.push_back({{{static_cast<Dtype>(c[2]), c[3], c[4], c[5]}, address<const int64_t>(c[0]), c[1]},
+                          address<const int64_t>(c[6]),
+                          c[7] < 0 ? kNoBound : c[7],
+                          c[8],
+                          address<float>(c[9]),
+                          c[10],
+                          address<const int64_t>(c[11])});
     }
     const TokenStep step = {static_cast<int64_t>(counts.size()),
                             static_cast<const int64_t*>(data_of(given)),
@@ -154,8 +158,7 @@ void bind_program(nb::module_& m) {
     nb::class_<TransformerLayer>(m, "TransformerLayer");
     m.def("transformer_layer", &layer_of, nb::kw_only(), nb::arg("norms"), nb::arg("linears"),
           nb::arg("gate") = nb::none(), nb::arg("heads"), nb::arg("kv_heads"), nb::arg("width"), nb::arg("scale"),
-          nb::arg("softcap"), nb::arg("window") = nb::none(), nb::arg("sinks"), nb::arg("rotary"),
-          nb::arg("activation"), nb::arg("parallel"));
+          nb::arg("softcap"), nb::arg("sinks"), nb::arg("rotary"), nb::arg("activation"), nb::arg("parallel"));
     nb::class_<Program>(m, "Program")
         .def(nb::new_(&new_program), nb::kw_only(), nb::arg("embedding"), nb::arg("embedding_scale"),
              nb::arg("positions"), nb::arg("rotaries"), nb::arg("layers"), nb::arg("norm").none(),

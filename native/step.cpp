@@ -21,7 +21,7 @@ dlpack::Kind kind_of(Dtype dtype) {
 class DecodeStep {
 public:
     DecodeStep(const Tensor& query, const Tensor& key, const Tensor& value, const Four& layout,
-               std::optional<int64_t> window, float scale, float softcap, MaybeTensor sink, bool argmax)
+               std::optional<int64_t> window, int64_t sinks, float scale, float softcap, MaybeTensor sink, bool argmax)
         : tensor_type_(nb::module_::import_("torch").attr("Tensor")),
           requires_grad_(nb::str("requires_grad")),
           is_neg_(nb::str("is_neg")),
@@ -33,6 +33,7 @@ public:
           key_(shape_of(view_of(key, 4))),
           value_(shape_of(view_of(value, 4))),
           window_(window.value_or(kNoBound)),
+          sinks_(sinks),
           scale_(scale),
           softcap_(softcap),
           sink_(std::move(sink)),
@@ -47,7 +48,7 @@ public:
     // Appends, attends, and updates both copies of the lengths. Returns false, and does nothing, if the tensors do not
     // fit, or if `out` is neither contiguous nor a transposed contiguous (batch, n, heads, width).
     bool run(nb::handle query, nb::handle key, nb::handle value, nb::handle out, uintptr_t table, int64_t slots,
-             uintptr_t lengths_at, uintptr_t copy_at, int threads) const {
+             uintptr_t lengths_at, uintptr_t copy_at, int threads, uintptr_t importance, int64_t importance_columns) const {
         dlpack::View q, k, v, o;
         const Four answer = {query_[0], query_[1], query_[2], layout_.value_width};
         if (!view_tensor(query, query_, q) || !view_tensor(key, key_, k) || !view_tensor(value, value_, v) ||
@@ -61,9 +62,11 @@ public:
         const PagedCache cache = {layout_, address<const int64_t>(table), slots};
         const Tokens tokens = {query_[0], query_[2], lengths, nullptr, false};
         const AppendProblem append = {cache, tokens, dtype_, tensor_of(k), tensor_of(v)};
-        const AttendProblem attend = {cache, tokens, query_[1], dtype_, tensor_of(q),
+        AttendProblem attend = {cache, tokens, query_[1], dtype_, tensor_of(q),
                                       data_of(o), nullptr, window_, nullptr, nullptr, kNoBound, kNoBound, {}, {},
-                                      scale_, softcap_, data_of<const float>(sink_), nullptr, heads_last};
+                                      scale_, softcap_, data_of<const float>(sink_), nullptr, heads_last, sinks_};
+        attend.importance = address<float>(importance);
+        attend.importance_columns = importance_columns;
         calls.append.fetch_add(1, std::memory_order_relaxed);
         calls.attend.fetch_add(1, std::memory_order_relaxed);
         {
@@ -107,7 +110,7 @@ private:
     const Dtype dtype_;
     const dlpack::Kind kind_;
     const Four query_, key_, value_;
-    const int64_t window_;
+    const int64_t window_, sinks_;
     const float scale_, softcap_;
     const MaybeTensor sink_;
     const bool argmax_;
@@ -117,15 +120,16 @@ private:
 
 void bind_step(nb::module_& m) {
     nb::class_<DecodeStep>(m, "DecodeStep")
-        .def(nb::init<const Tensor&, const Tensor&, const Tensor&, const Four&, std::optional<int64_t>, float, float,
-                      MaybeTensor, bool>(),
+        .def(nb::init<const Tensor&, const Tensor&, const Tensor&, const Four&, std::optional<int64_t>, int64_t,
+                      float, float, MaybeTensor, bool>(),
              nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::kw_only(), nb::arg("layout"),
-             nb::arg("window") = nb::none(), nb::arg("scale") = 1.0f, nb::arg("softcap") = 0.0f,
+             nb::arg("window") = nb::none(), nb::arg("sinks") = 0, nb::arg("scale") = 1.0f, nb::arg("softcap") = 0.0f,
              nb::arg("sink") = nb::none(), nb::arg("argmax") = false)
         // Called for each token: positional arguments are faster, and `object` is not checked twice.
         .def("fits", &DecodeStep::fits, nb::arg("query"), nb::arg("key"), nb::arg("value"))
         .def("run", &DecodeStep::run, nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("out"),
-             nb::arg("table"), nb::arg("slots"), nb::arg("lengths"), nb::arg("lengths_copy"), nb::arg("threads"));
+             nb::arg("table"), nb::arg("slots"), nb::arg("lengths"), nb::arg("lengths_copy"), nb::arg("threads"),
+             nb::arg("importance"), nb::arg("importance_columns"));
 }
 
 }  // namespace qkv::python

@@ -43,6 +43,7 @@ STAGES = {
     "run": ("run", ("build",)),
     "lab": ("hf", ("build", "run")),
     "dev": ("dev", ("build", "run")),
+    "docs": ("docs", ("build", "run", "dev")),
     "peers": ("peers", ("build", "run", "dev")),
 }
 _PYTHONS = re.compile(r"py3|py2\.py3|cp3|cp311|cp312|cp313|cp314")

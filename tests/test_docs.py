@@ -1,9 +1,13 @@
-"""The examples of the documentation run, and its formulas agree with the code."""
+"""The examples of the documentation run, its formulas agree with the code, and the site is whole."""
 
 import contextlib
+import importlib
+import inspect
 import io
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -11,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import qkv
 from qkv import backends, inputs
 from qkv.cache.formats import FORMATS
 from qkv.exercises import bank
@@ -20,7 +25,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 
 EXAMPLE = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
-PAGES = [page for page in sorted(DOCS.glob("*.md")) if "```python" in page.read_text(encoding="utf-8")]
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if "```python" in page.read_text(encoding="utf-8")]
 
 
 @pytest.fixture
@@ -38,7 +43,7 @@ def test_pages_with_examples_are_found() -> None:
 
 
 @pytest.mark.usefixtures("no_process_group")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_examples_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every block of a page runs, in order; a text block below it is what it prints."""
     # docs/extending.md registers a backend, a family and a storage format.
@@ -69,3 +74,48 @@ def test_formulas_on_the_pages_agree_with_the_code() -> None:
     text = (DOCS / "cost.md").read_text(encoding="utf-8")
     assert all(f"<!-- from the code: {name} -->" in text for name in generate.PARTS)
     assert generate.updated(text) == text, "run make docs"
+
+
+# Packages whose exported names are public.
+EXPORTING = ["hf", "parallel", "cost", "maths", "testing", "exercises", "reading", "grading", "runtime"]
+
+
+def public_objects() -> Iterator[object]:
+    """Functions and classes of qkv that users import."""
+    names = {name: getattr(qkv, name) for name in qkv.__all__}
+    for package in EXPORTING:
+        module = importlib.import_module(f"qkv.{package}")
+        names |= {f"{package}.{name}": getattr(module, name) for name in module.__all__}
+    errors = importlib.import_module("qkv.errors")
+    names |= {f"errors.{name}": each for name, each in vars(errors).items() if inspect.isclass(each)}
+    for thing in names.values():
+        if (inspect.isfunction(thing) or inspect.isclass(thing)) and thing.__module__.startswith("qkv."):
+            yield thing
+
+
+def test_the_reference_has_every_public_name() -> None:
+    listed = set()
+    for page in (DOCS / "reference").glob("*.md"):
+        for path in re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), re.MULTILINE):
+            module, name = path.rsplit(".", 1)
+            thing = getattr(importlib.import_module(module), name)
+            assert id(thing) not in listed, f"{path} is listed twice"
+            listed.add(id(thing))
+    missing = [f"{each.__module__}.{each.__qualname__}" for each in public_objects() if id(each) not in listed]  # pyright: ignore[reportAttributeAccessIssue]
+    assert not missing
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    built = subprocess.run(command, cwd=DOCS.parent, env=environment, capture_output=True, text=True, timeout=110)
+    assert built.returncode == 0, built.stderr
+    assert not built.stderr.strip()
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > 40
+    for page in pages:
+        loaded = re.findall(
+            r"<(?:script|img|link|iframe)[^>]+(?:src|href)=\"?(https?:[^\" >]+)", page.read_text(encoding="utf-8")
+        )
+        assert not loaded, (page.name, loaded)

@@ -599,7 +599,7 @@ def test_torchs_arguments_are_refused_with_qkvs(name: str) -> None:
     assert text.startswith(f"{name}: got ")
     assert hint in text
     assert "qkv.compat.scaled_dot_product_attention takes torch's arguments" in text
-    assert "qkv.attention takes similarity, mask, bias, dropout, backend, return_lse, return_weights" in text
+    assert "qkv.attention takes similarity, mask, bias, state, initial_state, dropout, backend, return_lse" in text
     assert hint in message(TypeError, qkv.explain, QUERY, KEY, KEY, **{name: value})
 
 

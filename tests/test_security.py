@@ -37,7 +37,10 @@ ALLOWED = {
     ("lab/scheduler.py", "asyncio.subprocess"): "the type of the process below",
     ("lab/scheduler.py", "asyncio.create_subprocess_exec"): "heavy work runs in this Python, with fixed arguments",
     ("profiling/ranks.py", "multiprocessing"): "qkv calibrate --ranks: its worker processes, over anonymous pipes",
-    ("hf/chat.py", "subprocess"): "a chat template is rendered by this Python, with fixed arguments and limits",
+    (
+        "runtime/templates.py",
+        "subprocess",
+    ): "a chat template is rendered by this Python, with limits",
     ("cache/pages.py", "ctypes"): "memmove from one of its pages to another",
 }
 BARRED_IN_SCRIPTS = (

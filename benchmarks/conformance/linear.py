@@ -1,52 +1,49 @@
-"""ONNX's LinearAttention, opset 27, where it is the equation V'_i = Σ_j (q_i·k_j) v_j, causal and not normalized.
-
-A `LinearState` takes tokens and answers queries; ONNX passes the sum Σ_j k_j v_jᵀ. Unit vectors convert them: as keys
-they put the rows of a sum into the state, as queries they read them.
-"""
+"""ONNX's LinearAttention, opset 27: q·k without a normalizer, and the state of its update rule."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
-import torch
 from torch import Tensor
 
 import qkv
 
-from .cases import Case, Refused, to_array
+from .cases import Case, to_array
 
 SIMILARITY = qkv.FeatureMap(qkv.features.identity, normalize=False)
-OUTSIDE = {
-    "gated": "decay: what a key counts for depends on the gates after it, not on query and key alone",
-    "delta": "delta rule: what a token adds depends on the sum before it, so the answer is no sum of sim(q, k) v",
-    "gated_delta": "decay and delta rule: what a token adds depends on the gates and on the sum before it",
-}
 
 
 def answers(case: Case) -> dict[str, np.ndarray]:
     """The outputs of the node, by name."""
-    rule = case.attributes["update_rule"].decode()
-    if rule != "linear":
-        raise Refused(OUTSIDE[rule])
     given = case.tensor("query")
     assert given is not None
     query, key, value = (_heads(case, name) for name in ("query", "key", "value"))
-    batch, heads, _, width = key.shape
-    state = qkv.LinearState(SIMILARITY, batch, heads, width, value_width=value.shape[3])
-    units = torch.eye(width).expand(batch, heads, width, width)
     past = case.tensor("past_state")
-    if past is not None:
-        state.append(units, past.float())
-    out = qkv.decode(query, key, value, state)
-    # Keys of zero add nothing to the sum.
-    total = qkv.decode(units, torch.zeros_like(units), value.new_zeros(batch, heads, width, value.shape[3]), state)
-    scale = case.attributes["scale"] or 1 / math.sqrt(width)
+    scale = case.attributes["scale"] or 1 / math.sqrt(key.shape[3])
+    out, state = qkv.attention(
+        scale * query, key, value, similarity=SIMILARITY, state=_state(case, key),
+        initial_state=None if past is None else past.float(), return_state=True,
+    )  # fmt: skip
     found = {
-        "output": (scale * out).transpose(1, 2).flatten(2).to(given.dtype),
-        "present_state": total.to(given.dtype if past is None else past.dtype),
+        "output": out.transpose(1, 2).flatten(2).to(given.dtype),
+        "present_state": state.to(given.dtype if past is None else past.dtype),
     }
     return {name: to_array(found[name]) for name in case.wanted}
+
+
+def _state(case: Case, key: Tensor) -> qkv.states.AnyState | None:
+    """The update rule with the gates of the node: of a head, or of each feature of its keys."""
+    batch, heads, n, width = key.shape
+    decay, beta = case.tensor("decay"), case.tensor("beta")
+    gate = None if decay is None else decay.float().unflatten(2, (heads, -1)).transpose(1, 2)
+    wide = gate is not None and gate.shape[3] == width > 1
+    gate = None if gate is None else gate if wide else gate.squeeze(3)
+    beta = None if beta is None else beta.float().transpose(1, 2).expand(batch, heads, n)
+    rule = case.attributes["update_rule"].decode()
+    kinds = {"gated": qkv.Gated, "delta": qkv.Delta, "gated_delta": qkv.KDA if wide else qkv.GatedDelta}
+    given = (tensor for tensor in (gate, beta) if tensor is not None)
+    return None if rule == "linear" else kinds[rule](*given)
 
 
 def _heads(case: Case, name: str) -> Tensor:

@@ -27,6 +27,13 @@ struct Sums {
     float* highest;
 };
 
+// What is kept of rows for their weights: e^(s - peak), from the first key of the first part on, and the peak of each
+// part.
+struct Kept {
+    float* powers;  // rows × columns; nullptr if nothing is kept
+    float* peaks;   // parts × rows
+};
+
 float finite_or_zero(float highest) { return highest == kNegInf ? 0.0f : highest; }
 
 class Attend {
@@ -41,7 +48,8 @@ public:
           rows_(checked_product(problem.heads_q / layout_.heads, problem.tokens.given)),
           max_rows_(std::min<int64_t>(rows_, kMaxRows)),
           tiles_(ceil_div(rows_, kMaxRows)),
-          units_(checked_product(checked_product(problem.tokens.batch, layout_.heads), tiles_)),
+          tiles_at_once_(problem.importance == nullptr ? tiles_ : 1),
+          units_(checked_product(checked_product(problem.tokens.batch, layout_.heads), tiles_at_once_)),
           value_slots_(layout_.value_slots()),
           query_floats_(round_up(checked_product(layout_.width_slots(), max_rows_), 16)),
           score_floats_(max_rows_ * kPartTokens),
@@ -54,6 +62,10 @@ public:
             max_parts_ = std::max(max_parts_, seen / kPartTokens + 2);
             whole_parts_ = std::max(whole_parts_, (seen + kPartTokens / 2) / kPartTokens);
         }
+        if (problem.weights != nullptr || problem.importance != nullptr) {
+            kept_columns_ = max_parts_ * kPartTokens;
+            kept_floats_ = round_up(checked_product(kept_columns_ + max_parts_, max_rows_), 16);
+        }
         const int64_t bytes = tokens * layout_.head_bytes() / kPageTokens * layout_.heads * tiles_;
         // Prompts are bound by flops rather than bytes; a double, since the product may exceed 2^63.
         const double flops = 2.0 * tokens * layout_.heads * rows_ * (layout_.width_slots() + value_slots_);
@@ -61,12 +73,15 @@ public:
         threads_ = static_cast<int>(std::clamp<int64_t>(wanted, 1, threads));
     }
 
+    // The importance of a key is added to by one tile after the other.
     void run() {
         const int64_t runs = threads_ == 1 ? 1 : runs_for_even_shares();
-        if (runs == 1) {
-            one_job_per_unit();
-        } else {
-            one_job_per_run(ceil_div(whole_parts_, runs));
+        for (first_tile_ = 0; first_tile_ < tiles_; first_tile_ += tiles_at_once_) {
+            if (runs == 1) {
+                one_job_per_unit();
+            } else {
+                one_job_per_run(ceil_div(whole_parts_, runs));
+            }
         }
     }
 
@@ -90,13 +105,21 @@ private:
         if (problem_.plain != nullptr) return problem_.plain->length;
         const int64_t end = problem_.tokens.positions[b] + count;
         int64_t from = 0;
-        if (problem_.window != kNoBound) from = end - count + 1 - problem_.window;
+        if (problem_.cross) return problem_.tokens.positions[b];
+        if (problem_.window != kNoBound && problem_.sinks == 0) from = end - count + 1 - problem_.window;
         return end - std::max<int64_t>(from, 0);
     }
 
     QueryRows rows_of(int64_t unit) const {
-        const int64_t tile = unit % tiles_, head = unit / tiles_ % layout_.heads;
-        return QueryRows(problem_, unit / tiles_ / layout_.heads, head, tile * kMaxRows);
+        const int64_t tile = first_tile_ + unit % tiles_at_once_, head = unit / tiles_at_once_ % layout_.heads;
+        return QueryRows(problem_, unit / tiles_at_once_ / layout_.heads, head, tile * kMaxRows);
+    }
+
+    // What is kept of the rows, in this memory.
+    Kept kept_at(const QueryRows& rows, float* memory) const {
+        bool wanted = problem_.weights != nullptr;
+        for (int r = 0; r < rows.count() && !wanted; ++r) wanted = rows.is_counted(r);
+        return wanted ? Kept{memory, memory + kept_columns_ * max_rows_} : Kept{};
     }
 
     Sums sums_at(float* memory) const {
@@ -106,7 +129,7 @@ private:
 
     void one_job_per_unit() {
         const int workers = worker_limit(units_, threads_);
-        const int64_t floats = query_floats_ + score_floats_ + 2 * sums_floats_ + page_floats_;
+        const int64_t floats = query_floats_ + score_floats_ + 2 * sums_floats_ + round_up(page_floats_, 16) + kept_floats_;
         const Floats scratch = allocate(checked_product(floats, workers));
         auto work = [&](int64_t unit, int worker) {
             float* queries = scratch.get() + worker * floats;
@@ -115,18 +138,20 @@ private:
             float* page = scores + score_floats_ + 2 * sums_floats_;
             const QueryRows rows = rows_of(unit);
             if (rows.any_to() > 0) rows.pack(kernels_, queries);
-            const char marks = attend_parts(rows, queries, scores, page, total, part, 1.0f);
-            finish(rows, total, queries, marks);
+            const Kept kept = kept_at(rows, queries + floats - kept_floats_);
+            const char marks = attend_parts(rows, queries, scores, page, total, part, 1.0f, kept);
+            finish(rows, total, queries, marks, kept);
         };
         for_each_job(units_, workers, work);
     }
 
     char attend_parts(const QueryRows& rows, const float* queries, float* scores, float* page, const Sums& total,
-                      const Sums& part, float shrink) const {
+                      const Sums& part, float shrink, const Kept& kept) const {
         const int64_t begin = rows.any_from() / kPartTokens * kPartTokens;
         char marks = 0;
         for (int64_t at = begin; at < rows.any_to(); at += kPartTokens) {
-            marks |= attend_part(rows, at, queries, scores, page, at == begin ? total : part, shrink);
+            if (rows.skips(at, at + kPartTokens)) continue;
+            marks |= attend_part(rows, at, queries, scores, page, at == begin ? total : part, shrink, kept);
             if (at != begin) fold(total, part, rows.count());
         }
         return marks;
@@ -141,6 +166,7 @@ private:
         const Floats scratch = allocate(checked_product(floats, workers));
         const Floats queries = allocate(checked_product(query_floats_, units_));
         const Floats parts = allocate(checked_product(sums_floats_, checked_product(units_, max_parts_)));
+        const Floats powers = kept_floats_ == 0 ? Floats() : allocate(checked_product(kept_floats_, units_));
         const std::unique_ptr<std::atomic<int64_t>[]> left(new std::atomic<int64_t>[units_]);
         const std::unique_ptr<std::atomic<char>[]> marks(new std::atomic<char>[units_]);
         for (int64_t unit = 0; unit < units_; ++unit) {
@@ -155,15 +181,20 @@ private:
             const QueryRows rows = rows_of(unit);
             const int64_t first = rows.any_from() / kPartTokens;
             const auto part_of = [&](int64_t n) { return sums_at(parts.get() + (unit * max_parts_ + n) * sums_floats_); };
+            const auto skips = [&](int64_t n) { return rows.skips((first + n) * kPartTokens, (first + n + 1) * kPartTokens); };
+            const Kept kept = kept_at(rows, powers.get() + unit * kept_floats_);
             for (int64_t n = begin; n < begin + parts_per_run; ++n) {
                 if ((first + n) * kPartTokens >= rows.any_to()) break;
+                if (skips(n)) continue;
                 marks[unit] |= attend_part(rows, (first + n) * kPartTokens, queries.get() + unit * query_floats_, scores,
-                                           scores + score_floats_, part_of(n));
+                                           scores + score_floats_, part_of(n), 1.0f, kept);
             }
             if (left[unit].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
             const Sums total = part_of(0);
-            for (int64_t n = 1; (first + n) * kPartTokens < rows.any_to(); ++n) fold(total, part_of(n), rows.count());
-            finish(rows, total, queries.get() + unit * query_floats_, marks[unit]);
+            for (int64_t n = 1; (first + n) * kPartTokens < rows.any_to(); ++n) {
+                if (!skips(n)) fold(total, part_of(n), rows.count());
+            }
+            finish(rows, total, queries.get() + unit * query_floats_, marks[unit], kept);
         };
         for_each_job(jobs, workers, work);
     }
@@ -171,7 +202,7 @@ private:
     // Attends to the keys of the part that starts at position `at`, with weights times `shrink` in the sum of values.
     // Returns the marks of its pages.
     char attend_part(const QueryRows& rows, int64_t at, const float* queries, float* scores, float* page,
-                     const Sums& part, float shrink = 1.0f) const {
+                     const Sums& part, float shrink, const Kept& kept) const {
         const int64_t from = std::max(rows.any_from(), at), to = std::min(rows.any_to(), at + kPartTokens);
         const int64_t first_page = from / kPageTokens, last_page = (to - 1) / kPageTokens;
         // Whole groups of tokens: the rest of the last page is not read.
@@ -202,6 +233,11 @@ private:
             if (marks & kNonfinite) mark_masked(row, keys, masked + r * kPartTokens);
             part.highest[r] = highest * factor;
             part.weight[r] = kernels_.exponentials(row, keys, factor, finite_or_zero(highest));
+            if (kept.powers != nullptr) {
+                const int64_t number = at / kPartTokens - rows.any_from() / kPartTokens;
+                kept.peaks[number * max_rows_ + r] = part.highest[r];
+                std::copy(row, row + keys, kept.powers + r * kept_columns_ + number * kPartTokens + (first_key - at));
+            }
             if (shrink != 1.0f) {
                 for (int64_t t = 0; t < keys; ++t) row[t] *= shrink;
             }
@@ -360,7 +396,34 @@ private:
         }
     }
 
-    void finish(const QueryRows& rows, const Sums& total, const float* queries, char marks) const {
+    // The weights of row r, whose powers are multiplied by e^(peak - highest) · factor.
+    void write_weights(const QueryRows& rows, int r, const Kept& kept, float highest, float factor) const {
+        float* const weights = rows.weights(r);
+        float* const sums = !rows.is_counted(r) ? nullptr
+                                                : problem_.importance + (rows.batch() * layout_.heads + rows.head()) *
+                                                                            problem_.importance_columns;
+        const int64_t begin = rows.any_from() / kPartTokens * kPartTokens;
+        for (int64_t at = begin; at < rows.any_to(); at += kPartTokens) {
+            if (rows.skips(at, at + kPartTokens)) continue;
+            const int64_t from = std::max(rows.any_from(), at) / kPageTokens * kPageTokens;
+            const int64_t to = std::min(rows.any_to(), at + kPartTokens);
+            const float* powers = kept.powers + r * kept_columns_ + (from - begin);
+            const float peak = kept.peaks[(at - begin) / kPartTokens * max_rows_ + r];
+            const float scale = std::exp(peak - finite_or_zero(highest)) * factor;
+            if (scale != scale) {  // a NaN or an infinity that is attended: all weights of the row
+                for (int64_t key = from; key < to; ++key) {
+                    if (!rows.attends(r, key)) continue;
+                    if (weights != nullptr) weights[key] = scale;
+                    if (sums != nullptr) sums[key] = scale;
+                }
+                continue;
+            }
+            for (int64_t key = from; key < to && weights != nullptr; ++key) weights[key] = powers[key - from] * scale;
+            if (sums != nullptr) kernels_.merge_row(sums + from, 1.0f, powers, scale, round_up(to - from, kGroupTokens));
+        }
+    }
+
+    void finish(const QueryRows& rows, const Sums& total, const float* queries, char marks, const Kept& kept_powers) const {
         Floats memory;
         const float* again = nullptr;
         if (marks & kLarge) {
@@ -384,6 +447,7 @@ private:
                 highest = std::max(highest, sink);
             }
             float factor = kept / weight;
+            if (kept_powers.powers != nullptr) write_weights(rows, r, kept_powers, total.highest[r], factor);
             if (factor == 0.0f) factor = positive_if_nonfinite(values, Dtype::float32);
             for (int64_t c = 0; c < value_slots_; ++c) values[c] *= factor;
             if (again != nullptr) replace_overflows(values, again + r * value_slots_, factor);
@@ -398,7 +462,7 @@ private:
         Floats memory = allocate(2 * sums_floats_ + score_floats_ + page_floats_);
         float* scores = memory.get() + 2 * sums_floats_;
         attend_parts(rows, queries, scores, scores + score_floats_, sums_at(memory.get()),
-                     sums_at(memory.get() + sums_floats_), kShrink);
+                     sums_at(memory.get() + sums_floats_), kShrink, {});
         return memory;
     }
 
@@ -416,12 +480,13 @@ private:
     const AppendProblem* const new_tokens_;
     const AppendRow append_row_;
     const PageLayout layout_;
-    const int64_t rows_, max_rows_, tiles_, units_, value_slots_;
+    const int64_t rows_, max_rows_, tiles_, tiles_at_once_, units_, value_slots_;
     const int64_t query_floats_, score_floats_, sums_floats_, page_floats_;
     // A positive scale without softcap is applied inside the exponential, where it costs nothing.
     const bool scales_after_max_ = problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr &&
                               !layout_.scaled();
-    int64_t max_parts_ = 1, whole_parts_ = 1;
+    int64_t max_parts_ = 1, whole_parts_ = 1, first_tile_ = 0;
+    int64_t kept_columns_ = 0, kept_floats_ = 0;
     int threads_ = 1;
 };
 

@@ -59,6 +59,7 @@ private:
         }
         if (rows.any_to() > 0) rows.pack(kernels_, scratch);
         for (int64_t page = rows.any_from() / kPageTokens; page * kPageTokens < rows.any_to(); ++page) {
+            if (rows.skips(page * kPageTokens, (page + 1) * kPageTokens)) continue;
             const char* slab = problem_.cache.slab(rows.batch(), page, rows.head());
             const int tokens = static_cast<int>(std::min<int64_t>(kPageTokens, rows.any_to() - page * kPageTokens));
             kernels_.score_page(scratch, rows.count(), slab + layout_.keys_at(), layout_.storage, layout_.width_slots(),

@@ -103,6 +103,18 @@ struct AttendProblem {
     // If set, these are the keys; only the bounds above apply (not j <= p), and p is the index of the query.
     const PlainKeyValues* plain;
     bool heads_last = false;  // out is (batch, given, heads_q, value_width), the layout of models
+    int64_t sinks = 0;        // the first keys, which a query attends to although they are before its window
+    // The queries are no tokens of the cache: positions[b] is the number of keys, of which a query attends to all in the
+    // window of the last one; lower and upper are relative to the index of the query.
+    bool cross = false;
+    // e^(s_j) / Σ e^(s_j), (batch, heads_q, given, weight_columns), contiguous and 0 before; or nullptr.
+    float* weights = nullptr;
+    int64_t weight_columns = 0;
+    // (batch, heads_kv, importance_columns), to which the weights of the queries that read a key are added, from
+    // position importance_from[b] on (nullptr: of all); or nullptr. Aligned, with columns for whole pages.
+    float* importance = nullptr;
+    int64_t importance_columns = 0;
+    const int64_t* importance_from = nullptr;
 };
 
 // out = Σ_j e^(s_j) v_j / Σ_j e^(s_j) over the attended keys, s = scale·q·k, then softcap, then + bias; the sink is

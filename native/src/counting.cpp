@@ -95,6 +95,25 @@ struct Counting {
         real().raise_row(row, count, offset, degree);
     }
 
+    // Decays, corrections and outputs of one token.
+    static void advance_state(float* state, int64_t stride, const StateToken& token) {
+        const int64_t cells = token.width * in_vectors(token.columns);
+        add(other_flops, cells * (token.delta ? 6 : 3) + 2 * cells * token.query_count);
+        real().advance_state(state, stride, token);
+    }
+
+    static void score_channels(const float* left, int64_t left_stride, const float* keys, const float* factors,
+                               int64_t factors_stride, int64_t rows, int64_t width, float* scores, int64_t stride) {
+        add(other_flops, 4 * rows * kGroupTokens * width);
+        real().score_channels(left, left_stride, keys, factors, factors_stride, rows, width, scores, stride);
+    }
+
+    static void solve_lower(const float* lower, int64_t lower_stride, int64_t rows, float* u, int64_t stride,
+                            int64_t count) {
+        add(other_flops, rows * (rows - 1) * in_vectors(count));
+        real().solve_lower(lower, lower_stride, rows, u, stride, count);
+    }
+
     static const KernelTable& table() {
         static const KernelTable kernels = [] {
             KernelTable copy = real();
@@ -110,6 +129,9 @@ struct Counting {
             copy.map_row = map_row;
             copy.form_features = form_features;
             copy.raise_row = raise_row;
+            copy.advance_state = advance_state;
+            copy.score_channels = score_channels;
+            copy.solve_lower = solve_lower;
             return copy;
         }();
         return kernels;

@@ -36,5 +36,18 @@ void normalize_row(const float* x, int64_t count, const float* weight, const flo
                    float* to);
 void rotate_pairs(float* vector, int64_t pairs, const float* cosines, const float* sines, bool interleaved);
 void activate_row(float* x, const float* factors, int64_t count, Activation activation);
+void advance_state(float* state, int64_t stride, const StateToken& token);
+void multiply_factors(const float* factors, int64_t rows, float* products, int64_t stride);
+void scan_factors(const float* factors, int64_t stride, int64_t rows, int64_t width, float* before, float* after);
+void mask_scores(float* scores, int64_t stride, int64_t first, int64_t rows, int strict, const float* weights,
+                 const float* row_factors);
+void score_channels(const float* left, int64_t left_stride, const float* keys, const float* factors,
+                    int64_t factors_stride, int64_t rows, int64_t width, float* scores, int64_t stride);
+void multiply_pairs(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t rows, int64_t count,
+                    float* to, int64_t to_stride);
+void correct_rows(const float* values, int64_t values_stride, const float* factors, int64_t rows, int64_t count,
+                  float* sums, int64_t stride);
+void solve_lower(const float* lower, int64_t lower_stride, int64_t rows, float* u, int64_t stride, int64_t count);
+bool find_odd_columns(const float* matrix, int64_t stride, int64_t rows, int64_t count, uint8_t* odd);
 
 }  // namespace qkv::QKV_ISA

@@ -33,6 +33,19 @@ struct Factor {
     int64_t row_stride, inner_stride;
 };
 
+// One token of a state (state.h): rows of the state are multiplied by `factors`, then key · u is added, with u = value, or
+// beta · (value - stateᵀ key) for the delta rule; out = stateᵀ query for each query. Nothing need be aligned.
+struct StateToken {
+    int64_t width, columns;
+    const float *factors, *key, *value;
+    bool delta;
+    float beta;
+    const float* queries;
+    int64_t queries_stride, query_count;
+    float* out;
+    int64_t out_stride;
+};
+
 // The functions of an instruction set. A tile is `tile_rows` queries against a panel of `tile_keys` keys; both are
 // packed with the width outermost: queries[width][tile_rows], panel[width][tile_keys]. `scores` is scratch of
 // tile_rows × tile_keys. All packed memory is aligned to 64 bytes.
@@ -112,6 +125,31 @@ struct KernelTable {
     void (*rotate_pairs)(float* vector, int64_t pairs, const float* cosines, const float* sines, bool interleaved);
     // x becomes activation(x), times `factors` unless nullptr.
     void (*activate_row)(float* x, const float* factors, int64_t count, Activation activation);
+
+    // A state that decays and is corrected. Chunks have rows of tokens; matrices of tokens by tokens are lower triangular.
+    void (*advance_state)(float* state, int64_t stride, const StateToken& token);
+    // products[i][j] = Π factors[t] over j < t <= i, for j <= i; 0 where that is subnormal.
+    void (*multiply_factors)(const float* factors, int64_t rows, float* products, int64_t stride);
+    // The same with factors for each channel: before[i] = Π factors[t] over t <= i, after[i] over t > i.
+    void (*scan_factors)(const float* factors, int64_t stride, int64_t rows, int64_t width, float* before, float* after);
+    // Rows first ..: scores[r][j] becomes row_factors[r] · scores[r][j] · weights[r][j], and 0 from j = r + 1 - strict on,
+    // up to a multiple of 16; without weights or row_factors these are 1.
+    void (*mask_scores)(float* scores, int64_t stride, int64_t first, int64_t rows, int strict, const float* weights,
+                        const float* row_factors);
+    // scores[i][j] = Σ_c left[i][c] · keys[c][j] · Π factors[t][c] over j < t <= i, for j <= i, and 0 after that. At most
+    // kGroupTokens rows; a line of `keys` has as many tokens.
+    void (*score_channels)(const float* left, int64_t left_stride, const float* keys, const float* factors,
+                           int64_t factors_stride, int64_t rows, int64_t width, float* scores, int64_t stride);
+    // to[r][i] = a[r][i] · b[r][i]
+    void (*multiply_pairs)(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t rows, int64_t count,
+                           float* to, int64_t to_stride);
+    // sums[r] becomes factors[r] · (values[r] - sums[r]).
+    void (*correct_rows)(const float* values, int64_t values_stride, const float* factors, int64_t rows, int64_t count,
+                         float* sums, int64_t stride);
+    // u[i] += Σ_{j<i} lower[i][j] · u[j], from the first row on, for at most kGroupTokens rows.
+    void (*solve_lower)(const float* lower, int64_t lower_stride, int64_t rows, float* u, int64_t stride, int64_t count);
+    // odd[n] = whether columns 16n .. 16n + 15 have a number that is not finite, or a sum that overflows.
+    bool (*find_odd_columns)(const float* matrix, int64_t stride, int64_t rows, int64_t count, uint8_t* odd);
 };
 
 namespace portable {

@@ -121,7 +121,7 @@ private:
         }
     }
 
-    void attend(const TransformerLayer& layer, const PagedCache& cache) {
+    void attend(const TransformerLayer& layer, const LayerCache& cache) {
         const int64_t query_width = layer.heads * layer.width, key_width = layer.kv_heads * layer.width;
         float *queries = p_.queries_.get(), *keys = p_.keys_.get(), *values = p_.values_.get();
         multiply({&layer.query, &layer.key, &layer.value}, normalized(layer.attention_norm), {queries, keys, values});
@@ -132,21 +132,29 @@ private:
         const auto heads_of = [&](const float* data, int64_t first, int64_t count, int64_t width) {
             return Tensor4{data + first * width, {count * width, layer.width, width, 1}};
         };
+        int64_t* const stored = p_.stored_.data();  // before the step, of each batch row
+        for (int64_t b = 0; b < step_.batch; ++b) stored[b] = step_.positions[b] - cache.evicted[b];
         // Batch rows with as many tokens as their neighbours are one call.
         for (int64_t b = 0, row = 0; b < step_.batch;) {
             const int64_t count = step_.counts[b];
             int64_t batch = 1;
             while (b + batch < step_.batch && step_.counts[b + batch] == count) ++batch;
             if (count > 0) {
-                const PagedCache pages = {cache.layout, cache.table + b * cache.slots, cache.slots};
-                const Tokens tokens = {batch, count, step_.positions + b, nullptr, false};
+                PagedCache pages = cache.pages;
+                pages.table += b * pages.slots;
+                const Tokens tokens = {batch, count, stored + b, nullptr, false};
                 const AppendProblem append = {pages, tokens, Dtype::float32, heads_of(keys, row, count, key_width),
                                               heads_of(values, row, count, key_width)};
-                const AttendProblem attend = {pages, tokens, layer.heads, Dtype::float32,
+                AttendProblem attend = {pages, tokens, layer.heads, Dtype::float32,
                                               heads_of(queries, row, count, query_width),
-                                              p_.attended_.get() + row * query_width, nullptr, layer.window, nullptr,
+                                              p_.attended_.get() + row * query_width, nullptr, cache.window, nullptr,
                                               nullptr, kNoBound, kNoBound, {}, {}, layer.scale, layer.softcap,
-                                              layer.sinks, nullptr, true};
+                                              layer.sinks, nullptr, true, cache.sinks};
+                if (cache.importance != nullptr) {
+                    attend.importance = cache.importance + b * layer.kv_heads * cache.importance_columns;
+                    attend.importance_columns = cache.importance_columns;
+                    attend.importance_from = cache.importance_from == nullptr ? nullptr : cache.importance_from + b;
+                }
                 append_and_attend(kernels_, append, attend, threads_);
             }
             row += batch * count;
@@ -246,6 +254,7 @@ void Program::reserve(int64_t rows) {
 void Program::run(const KernelTable& kernels, const PackedKernels& products, const TokenStep& step, int threads) {
     const std::lock_guard<std::mutex> lock(busy_);
     reserve(std::accumulate(step.counts, step.counts + step.batch, int64_t{0}));
+    stored_.resize(step.batch);
     Run run(kernels, products, *this, step, threads);
     with_team(threads, [&] { run.run(); });
 }

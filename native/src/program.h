@@ -43,7 +43,6 @@ struct TransformerLayer {
     Linear query, key, value, output;
     int64_t heads, kv_heads, width;  // width of a head
     float scale, softcap;            // softcap 0: none
-    int64_t window;                  // or kNoBound
     const float* sinks;              // (heads); or nullptr
     int rotary;                      // which of the program's; -1: none
     Norm feed_forward_norm, feed_forward_post_norm;
@@ -64,12 +63,22 @@ struct Transformer {
     Activations activations;
 };
 
+// What a layer's cache stores, and of which tokens.
+struct LayerCache {
+    PagedCache pages;  // with pages for the tokens of the step
+    const int64_t* evicted;  // the token at position p of batch row b is key p - evicted[b]
+    int64_t window, sinks;   // AttendProblem
+    float* importance;
+    int64_t importance_columns;
+    const int64_t* importance_from;
+};
+
 struct TokenStep {
     int64_t batch;
     const int64_t* tokens;      // the tokens of all batch rows, one row after the other
     const int64_t* counts;      // tokens of each batch row
     const int64_t* positions;   // of the first of them
-    const PagedCache* caches;   // one for each layer, with pages for these tokens
+    const LayerCache* caches;   // one for each layer
     const int64_t* wanted;      // which tokens need logits: indices into `tokens`, ascending
     int64_t wanted_count;
     float* logits;  // (wanted_count, vocabulary)
@@ -93,7 +102,7 @@ private:
     int64_t pairs_ = 0;  // of all rotaries together
     int64_t reserved_ = 0;
     Floats x_, normed_, queries_, keys_, values_, attended_, gate_, up_, angles_;
-    std::vector<int64_t> row_positions_;
+    std::vector<int64_t> row_positions_, stored_;
     Scratch products_;
     std::mutex busy_;
 

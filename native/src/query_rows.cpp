@@ -27,25 +27,30 @@ QueryRows::QueryRows(const AttendProblem& problem, int64_t batch, int64_t head, 
       group_(problem.heads_q / problem.cache.layout.heads),
       count_(static_cast<int>(std::min<int64_t>(kMaxRows, problem.tokens.given * group_ - first_row))),
       any_from_(std::numeric_limits<int64_t>::max()),
-      any_to_(0) {
+      any_to_(0),
+      any_window_from_(std::numeric_limits<int64_t>::max()) {
     const Tokens& tokens = problem.tokens;
     const int64_t first = tokens.first(batch), last = first + tokens.count(batch);
     for (int r = 0; r < count_; ++r) {
         const int64_t query = query_of(r);
-        from_[r] = to_[r] = 0;
+        from_[r] = to_[r] = window_from_[r] = 0;
         if (query < first || query >= last) continue;
-        const int64_t position = tokens.positions[batch] + query - first;
-        int64_t from = 0, to = problem.plain == nullptr ? position + 1 : problem.plain->length;
-        if (problem.window != kNoBound) from = std::max(from, position + 1 - problem.window);
+        const int64_t index = query - first, position = problem.cross ? index : tokens.positions[batch] + index;
+        int64_t from = 0, to = problem.cross ? tokens.positions[batch] : position + 1;
+        if (problem.plain != nullptr) to = problem.plain->length;
+        const int64_t window_from = problem.window == kNoBound ? 0 : to - problem.window;
         if (problem.starts != nullptr) from = std::max(from, problem.starts[batch]);
         if (problem.stops != nullptr) to = std::min(to, problem.stops[batch]);
         if (problem.lower != kNoBound) from = std::max(from, plus(position, problem.lower));
         if (problem.upper != kNoBound) to = std::min(to, plus(position, problem.upper));
+        if (from >= problem.sinks) from = std::max(from, window_from);
         if (from >= to) continue;
         from_[r] = from;
         to_[r] = to;
+        window_from_[r] = std::max(from, window_from);
         any_from_ = std::min(any_from_, from);
         any_to_ = std::max(any_to_, to);
+        any_window_from_ = std::min(any_window_from_, window_from_[r]);
     }
     if (any_to_ == 0) any_from_ = 0;
 }
@@ -70,6 +75,9 @@ void QueryRows::mask_scores(int r, int64_t first_key, int64_t count, float* scor
     const int64_t to = std::clamp<int64_t>(to_[r] - first_key, from, count);
     std::fill(scores, scores + from, kNegInf);
     std::fill(scores + to, scores + count, kNegInf);
+    for (int64_t t = std::max(from, problem_.sinks - first_key); t < std::min(to, window_from_[r] - first_key); ++t) {
+        scores[t] = kNegInf;
+    }
     if (problem_.keep.data == nullptr || from == to) return;
     const bool* keep = static_cast<const bool*>(problem_.keep.data) + offset(problem_.keep, r, first_key + from);
     const int64_t stride = problem_.keep.stride[3];
@@ -85,6 +93,28 @@ void QueryRows::add_bias(int r, int64_t first_key, int64_t count, float* scores)
     const int64_t stride = problem_.bias.stride[3];
     // A bias of -inf masks a key, even one whose score is NaN.
     for (int64_t t = from; t < to; ++t, bias += stride) scores[t] = *bias == kNegInf ? kNegInf : scores[t] + *bias;
+}
+
+bool QueryRows::attends(int r, int64_t key) const {
+    if (key < from_[r] || key >= to_[r] || (key >= problem_.sinks && key < window_from_[r])) return false;
+    if (problem_.keep.data != nullptr && !static_cast<const bool*>(problem_.keep.data)[offset(problem_.keep, r, key)]) {
+        return false;
+    }
+    return problem_.bias.data == nullptr ||
+           static_cast<const float*>(problem_.bias.data)[offset(problem_.bias, r, key)] != kNegInf;
+}
+
+float* QueryRows::weights(int r) const {
+    if (problem_.weights == nullptr) return nullptr;
+    const int64_t row = (batch_ * problem_.heads_q + head_of(r)) * problem_.tokens.given + query_of(r);
+    return problem_.weights + row * problem_.weight_columns;
+}
+
+bool QueryRows::is_counted(int r) const {
+    if (problem_.importance == nullptr || from_[r] == to_[r]) return false;
+    const Tokens& tokens = problem_.tokens;
+    return problem_.importance_from == nullptr ||
+           tokens.positions[batch_] + query_of(r) - tokens.first(batch_) >= problem_.importance_from[batch_];
 }
 
 float QueryRows::sink(int r) const {

@@ -23,6 +23,10 @@ public:
     int64_t any_to() const { return any_to_; }
     int64_t from(int r) const { return from_[r]; }
     int64_t to(int r) const { return to_[r]; }
+    // Whether no row attends to any of these keys, which are between the sinks and the window of every row.
+    bool skips(int64_t begin, int64_t end) const { return begin >= problem_.sinks && end <= any_window_from_; }
+    // Whether row r attends to the key; mask_scores and add_bias for one score.
+    bool attends(int r, int64_t key) const;
 
     // out[c][r]; channels beyond the width are 0.
     void pack(const KernelTable& kernels, float* out) const;
@@ -35,6 +39,10 @@ public:
     // Rounds `value_width` numbers to the dtype of the result; nullptr means zeros.
     void write(int r, const float* values, float lse) const;
 
+    // The weights of row r; nullptr if they are not asked for.
+    float* weights(int r) const;
+    bool is_counted(int r) const;  // whether its weights are added to the importance of keys
+
     int64_t batch() const { return batch_; }
     int64_t head() const { return head_; }
 
@@ -46,8 +54,9 @@ private:
     const AttendProblem& problem_;
     int64_t batch_, head_, first_row_, group_;
     int count_;
-    int64_t any_from_, any_to_;
+    int64_t any_from_, any_to_, any_window_from_;
     int64_t from_[kMaxRows], to_[kMaxRows];
+    int64_t window_from_[kMaxRows];  // after the sinks
 };
 
 }  // namespace qkv

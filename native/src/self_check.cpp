@@ -11,6 +11,7 @@
 #include "cache.h"
 #include "packed.h"
 #include "scratch.h"
+#include "state.h"
 
 namespace qkv {
 
@@ -125,6 +126,39 @@ std::string check_linear(const KernelTable& kernels, const std::vector<float>& q
     return "";
 }
 
+// Chunks and single tokens, both rules and every kind of gate.
+std::string check_state(const KernelTable& kernels, const std::vector<float>& query, const std::vector<float>& key) {
+    std::vector<float> gates, small(key);
+    for (int64_t i = 0; i < kRows * kWidth; ++i) gates.push_back(0.1f * static_cast<float>(digit(i) - 3));
+    for (float& x : small) x *= 0.1f;
+    for (const int64_t length : {int64_t{1}, kRows}) {
+        for (const int64_t gate_width : {int64_t{0}, int64_t{1}, kWidth}) {
+            for (const bool delta : {false, true}) {
+                const auto run = [&](const KernelTable& table, std::vector<float>& out) {
+                    std::vector<float> state(kWidth * kWidth, 0.5f);
+                    const Tensor4 keys = {small.data(), {0, 0, kWidth, 1}};
+                    const StateProblem problem = {Dtype::float32, 1, 1, 1, length, kWidth, kWidth,
+                                                  {query.data(), {0, 0, kWidth, 1}}, keys, keys, gate_width,
+                                                  Dtype::float32, {gates.data(), {0, 0, kWidth, 1}}, delta,
+                                                  Dtype::float32, keys, nullptr, nullptr, state.data(), out.data(),
+                                                  {0, 0, kWidth}};
+                    state_attention(table, problem, 1);
+                    out.insert(out.end(), state.begin(), state.end());
+                };
+                std::vector<float> found(length * kWidth), wanted(length * kWidth);
+                run(kernels, found);
+                run(portable::table(), wanted);
+                for (size_t i = 0; i < found.size(); ++i) {
+                    if (std::fabs(found[i] - wanted[i]) <= 1e-4f * std::fmax(1.0f, std::fabs(wanted[i]))) continue;
+                    return "attention with a state gave " + std::to_string(found[i]) + " instead of " +
+                           std::to_string(wanted[i]);
+                }
+            }
+        }
+    }
+    return "";
+}
+
 // A matrix of pseudo-random bytes whose half-precision factors are finite and of moderate size.
 std::vector<uint8_t> packed_bytes(WeightFormat format, int64_t bytes) {
     std::vector<uint8_t> made(bytes);
@@ -190,6 +224,7 @@ std::string self_check(const KernelTable& kernels) {
     if (fault.empty()) fault = check_finite(kernels, key);
     if (fault.empty()) fault = check_memory(kernels, query, key);
     if (fault.empty()) fault = check_linear(kernels, query, key);
+    if (fault.empty()) fault = check_state(kernels, query, key);
     if (fault.empty()) fault = self_check(products_of(kernels.name));
     return fault;
 }

@@ -37,6 +37,13 @@ QKV_INLINE Float broadcast(const float* from) { return _mm512_set1_ps(*from); }
 QKV_INLINE Float load(const float* from) { return _mm512_load_ps(from); }
 QKV_INLINE void store(float* to, Float x) { _mm512_store_ps(to, x); }
 QKV_INLINE void store_unaligned(float* to, Float x) { _mm512_storeu_ps(to, x); }
+// The first `count` lanes; the others are 0, and are not read or written.
+QKV_INLINE Float load_some(const float* from, int64_t count) {
+    return _mm512_maskz_loadu_ps(static_cast<Mask>((1u << count) - 1), from);
+}
+QKV_INLINE void store_some(float* to, Float x, int64_t count) {
+    _mm512_mask_storeu_ps(to, static_cast<Mask>((1u << count) - 1), x);
+}
 QKV_INLINE Float multiply_add(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
 QKV_INLINE Float max(Float a, Float b) { return _mm512_max_ps(a, b); }
 QKV_INLINE float max_lane(Float x) { return _mm512_reduce_max_ps(x); }
@@ -67,6 +74,11 @@ QKV_INLINE Float broadcast(const float* from) { return _mm256_broadcast_ss(from)
 QKV_INLINE Float load(const float* from) { return _mm256_load_ps(from); }
 QKV_INLINE void store(float* to, Float x) { _mm256_store_ps(to, x); }
 QKV_INLINE void store_unaligned(float* to, Float x) { _mm256_storeu_ps(to, x); }
+QKV_INLINE __m256i first_lanes(int64_t count) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+QKV_INLINE Float load_some(const float* from, int64_t count) { return _mm256_maskload_ps(from, first_lanes(count)); }
+QKV_INLINE void store_some(float* to, Float x, int64_t count) { _mm256_maskstore_ps(to, first_lanes(count), x); }
 QKV_INLINE Float multiply_add(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
 QKV_INLINE Float max(Float a, Float b) { return _mm256_max_ps(a, b); }
 QKV_INLINE float max_lane(Float x) {
@@ -105,6 +117,14 @@ QKV_INLINE Float broadcast(const float* from) { return Float{*from, *from, *from
 QKV_INLINE Float load(const float* from) { return *reinterpret_cast<const Float*>(from); }
 QKV_INLINE void store(float* to, Float x) { *reinterpret_cast<Float*>(to) = x; }
 QKV_INLINE void store_unaligned(float* to, Float x) { std::memcpy(to, &x, sizeof x); }
+QKV_INLINE Float load_some(const float* from, int64_t count) {
+    Float x = zero();
+    for (int64_t n = 0; n < count; ++n) x[n] = from[n];
+    return x;
+}
+QKV_INLINE void store_some(float* to, Float x, int64_t count) {
+    for (int64_t n = 0; n < count; ++n) to[n] = x[n];
+}
 QKV_INLINE Float multiply_add(Float a, Float b, Float c) {
 #if defined(__aarch64__)
     return reinterpret_cast<Float>(vfmaq_f32(reinterpret_cast<float32x4_t>(c), reinterpret_cast<float32x4_t>(a),

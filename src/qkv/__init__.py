@@ -16,6 +16,7 @@ _MODULE_OF_NAME = {
     "varlen": "functional",
     "KVCache": "cache.decode",  # not "cache.kv": decode.py registers the operator that a cache's handle needs
     "decode": "cache.decode",
+    "attend": "cache.decode",
     "LinearState": "cache.decode",
     "Choice": "backends.dispatch",
     "Softmax": "similarity",
@@ -23,6 +24,11 @@ _MODULE_OF_NAME = {
     "Polynomial": "similarity",
     "FeatureMap": "similarity",
     "Similarity": "similarity",
+    "Decay": "states",
+    "Gated": "states",
+    "Delta": "states",
+    "GatedDelta": "states",
+    "KDA": "states",
     "Causal": "masks",
     "Window": "masks",
     "Padding": "masks",
@@ -86,10 +92,11 @@ if TYPE_CHECKING:
     )
     from .backends.dispatch import Choice
     from .cache import KVCache, LinearState
-    from .cache.decode import decode
+    from .cache.decode import attend, decode
     from .functional import attention, explain, varlen
     from .masks import Causal, Dense, Padding, Predicate, Segments, Window
     from .similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
+    from .states import KDA, Decay, Delta, Gated, GatedDelta
 
 
 def __getattr__(name: str) -> object:

@@ -113,6 +113,15 @@ class Derivation:
         """Whether every step is proved, not only tested."""
         return all(verdict is None or verdict.evidence == "proved" for verdict in self.checks)
 
+    def _repr_markdown_(self) -> str:
+        lines: list[str] = []
+        for step in self.steps:
+            lines += [f"**{step.title}**"] if step.title else []
+            sign = _SIGNS.get(step.relation, step.relation)
+            formula = f"${sign} {step.text}$" if step.text else ""
+            lines.append(" — ".join(filter(None, (formula, step.reason))))
+        return "\n\n".join(lines)
+
     def chains(self) -> Iterator[Derivation]:
         """Each chain as a derivation."""
         begun: list[Step] = []

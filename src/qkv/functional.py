@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Literal, Never, TypedDict, Unpack, overload
 
 import torch
@@ -13,11 +14,12 @@ from .backends.run import check_document_counts, document_ranges, run_call, run_
 from .backends.run import empty_result as empty_result
 from .cache import KVCache
 from .cache.decode import explain_step
-from .errors import OptionError, ShapeError, complaint
+from .errors import MaskError, OptionError, ShapeError, complaint
 from .inputs import AttentionInputs, is_compiling, raise_unknown_arguments, read_inputs
-from .masks import Mask, as_mask
+from .masks import Causal, Mask, Segments, as_mask
 from .ops.loader import limit_threads_after_fork
 from .similarity import AnySimilarity, as_similarity
+from .states import AnyState, as_state
 
 Answer = Tensor | tuple[Tensor, ...]
 
@@ -28,6 +30,8 @@ class Options(TypedDict, total=False):
     similarity: AnySimilarity | None
     mask: Mask | None
     bias: Tensor | None
+    state: AnyState | None
+    initial_state: Tensor | None
     dropout: float
     backend: str
 
@@ -44,6 +48,7 @@ def attention(
     *,
     return_lse: Literal[True],
     return_weights: bool = ...,
+    return_state: bool = ...,
     **options: Unpack[Options],
 ) -> tuple[Tensor, ...]: ...
 
@@ -56,6 +61,20 @@ def attention(
     *,
     return_lse: bool = ...,
     return_weights: Literal[True],
+    return_state: bool = ...,
+    **options: Unpack[Options],
+) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    return_lse: bool = ...,
+    return_weights: bool = ...,
+    return_state: Literal[True],
     **options: Unpack[Options],
 ) -> tuple[Tensor, ...]: ...
 
@@ -68,6 +87,7 @@ def attention(
     *,
     return_lse: bool,
     return_weights: bool = ...,
+    return_state: bool = ...,
     **options: Unpack[Options],
 ) -> Answer: ...
 
@@ -80,10 +100,13 @@ def attention(
     similarity: AnySimilarity | None = None,
     mask: Mask | None = None,
     bias: Tensor | None = None,
+    state: AnyState | None = None,
+    initial_state: Tensor | None = None,
     dropout: float = 0.0,
     backend: str = "auto",
     return_lse: bool = False,
     return_weights: bool = False,
+    return_state: bool = False,
     **unknown: Never,
 ) -> Answer:
     """V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j), over the keys j that the mask allows for query i.
@@ -97,14 +120,20 @@ def attention(
         mask: a mask of `qkv.masks`; True attends.
         bias: numbers that broadcast to (batch, heads_q, len_q, len_k) and are added to softmax's scores, in the order
             scale → softcap → bias → mask.
+        state: for similarities with features: what the sums Σ_j φ(k_j) v_jᵀ do before a token is added (`Decay`,
+            `Gated`, `Delta`, `GatedDelta`, `KDA` of qkv.states). Such a call is causal; mask may be None, `Causal()`,
+            `Padding` and `Segments`.
+        initial_state: the state before the first token, (batch, heads_kv, features, width_v), one column wider where
+            the similarity normalizes: the last column is Σ_j φ(k_j).
         dropout: the probability that a weight is set to 0; the others are divided by 1 − dropout.
         backend: how to compute; it never changes the answer. "auto" picks one; a named one runs or is refused.
         return_lse: return log Σ_j exp(score) too, sink included; softmax only.
         return_weights: return the weights too, after dropout: out = weights @ value.
+        return_state: return the state after the last token too, float32 or, for float64 inputs, float64.
 
     Returns:
-        (batch, heads_q, len_q, width_v), or a tuple in the order (out, lse, weights) with lse (batch, heads_q, len_q)
-        and weights (batch, heads_q, len_q, len_k).
+        (batch, heads_q, len_q, width_v), or a tuple in the order (out, lse, weights, state) with lse (batch, heads_q,
+        len_q) and weights (batch, heads_q, len_q, len_k).
 
     Raises:
         ShapeError, DtypeError, MaskError, OptionError: arguments that do not fit; the message says what to do.
@@ -124,7 +153,9 @@ def attention(
     if unknown:
         raise_unknown_arguments(attention, unknown)
     limit_threads_after_fork()
-    call = read_inputs(query, key, value, similarity, mask, bias, dropout, backend, return_lse, return_weights)
+    returns = return_lse, return_weights
+    states = state, initial_state, return_state
+    call = read_inputs(query, key, value, similarity, mask, bias, dropout, backend, *returns, *states)
     return restore_shape(call, run_call(call))
 
 
@@ -136,17 +167,21 @@ def explain(
     similarity: AnySimilarity | None = None,
     mask: Mask | None = None,
     bias: Tensor | None = None,
+    state: AnyState | None = None,
+    initial_state: Tensor | None = None,
     dropout: float = 0.0,
     backend: str = "auto",
     return_lse: bool = False,
     return_weights: bool = False,
+    return_state: bool = False,
     cache: KVCache | None = None,
     **unknown: Never,
 ) -> Choice:
     """Which backend the same call of `attention` would run, the reasons against the others, and the cost.
 
     Args:
-        query, key, value, similarity, mask, bias, dropout, backend, return_lse, return_weights: as in `attention`.
+        query, key, value, similarity, mask, bias, state, initial_state, dropout, backend, return_lse, return_weights,
+            return_state: as in `attention`.
         cache: explain the same call of `decode` with this cache instead; nothing is appended.
 
     Returns:
@@ -165,13 +200,16 @@ def explain(
             ("backend", backend, "auto"),
             ("return_lse", return_lse, False),
             ("return_weights", return_weights, False),
+            ("state", state, None),
+            ("initial_state", initial_state, None),
+            ("return_state", return_state, False),
         ):
-            if given != default:
+            if given is not default and given != default:
                 raise OptionError(complaint(name, repr(given), f"{default!r} with a cache: decode has no {name}"))
         return explain_step(query, key, value, cache, similarity, mask, bias)
-    return explain_choice(
-        read_inputs(query, key, value, similarity, mask, bias, dropout, backend, return_lse, return_weights)
-    )
+    returns = return_lse, return_weights
+    states = state, initial_state, return_state
+    return explain_choice(read_inputs(query, key, value, similarity, mask, bias, dropout, backend, *returns, *states))
 
 
 def varlen(
@@ -183,6 +221,7 @@ def varlen(
     *,
     similarity: AnySimilarity | None = None,
     mask: Mask | None = None,
+    state: AnyState | None = None,
     dropout: float = 0.0,
     backend: str = "auto",
     **unknown: Never,
@@ -198,6 +237,8 @@ def varlen(
         similarity, dropout, backend: as in `attention`.
         mask: counts positions inside each document, so that `Causal()` is causal in each. It must fit every document:
             no tensors of one length. For a mask over the packed sequence, use `Segments.from_cu_seqlens`.
+        state: as in `attention`, with gates (total, heads_kv) or (total, heads_kv, features) and beta (total,
+            heads_kv); every document starts from 0. All documents run as one call.
 
     Returns:
         (total_q, heads_q, width_v). No document attends to another.
@@ -215,6 +256,10 @@ def varlen(
         if not isinstance(tensor, Tensor) or tensor.dim() != 3:
             shape = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
             raise ShapeError(complaint(name, shape, "a packed tensor (total, heads, width)"))
+    if (change := as_state(state)) is not None:
+        return _state_over_documents(
+            (query, key, value), (cu_seqlens_q, cu_seqlens_k), similarity, mask, change, backend
+        )
     edges = cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k
     if is_compiling() and not dropout:
         packed = tuple(tensor.transpose(0, 1)[None] for tensor in (query, key, value))
@@ -232,8 +277,32 @@ def varlen(
     return torch.cat(outs) if outs else query.new_zeros(0, query.shape[1], value.shape[2])
 
 
+def _state_over_documents(
+    packed: tuple[Tensor, Tensor, Tensor],
+    edges: tuple[Tensor, Tensor | None],
+    similarity: AnySimilarity | None,
+    mask: Mask | None,
+    state: AnyState,
+    backend: str,
+) -> Tensor:
+    """`varlen` with `state=`: one call, whose state is reset at each document."""
+    if edges[1] is not None and not torch.equal(edges[0], edges[1]):
+        raise MaskError(
+            complaint("cu_seqlens_k", "other documents than cu_seqlens_q", "the same, or None, with state=")
+        )
+    if not isinstance(as_mask(mask), Causal | None):
+        raise MaskError(complaint("mask", repr(mask), "None or Causal() with state=, which is causal"))
+    document_ranges("cu_seqlens_q", edges[0], packed[0].shape[0])
+    named = {f.name: getattr(state, f.name) for f in fields(state)}
+    gates = {n: t.transpose(0, 1)[None] for n, t in named.items() if isinstance(t, Tensor) and t.dim() > 1}
+    tensors = (tensor.transpose(0, 1)[None] for tensor in packed)
+    documents, state = Segments.from_cu_seqlens(edges[0]), replace(state, **gates)
+    out = attention(*tensors, similarity=similarity, mask=documents, state=state, backend=backend)
+    return out[0].transpose(0, 1)
+
+
 def restore_shape(call: AttentionInputs, result: Result) -> Answer:
-    """The result in the caller's number of dimensions, and in the order (out, lse, weights)."""
+    """The result in the caller's number of dimensions, and in the order (out, lse, weights, state)."""
     wanted = [result.out]
     if call.return_lse:
         assert result.lse is not None
@@ -241,6 +310,9 @@ def restore_shape(call: AttentionInputs, result: Result) -> Answer:
     if call.return_weights:
         assert result.weights is not None
         wanted.append(result.weights)
+    if call.return_state:
+        assert result.state is not None
+        wanted.append(result.state)
     if call.extent.dims == 3:
         wanted = [tensor.squeeze(1) for tensor in wanted]
     elif call.extent.dims == 2:

@@ -1,7 +1,7 @@
 """Arguments of `attention`, validated once and frozen, and the checks that other calls share.
 
 `AttentionInputs` has tensors with four dimensions, a resolved mask and checked options; backends validate nothing.
-Nothing in this file reads the numbers inside a tensor, except the lengths of a mask.
+Nothing in this file reads the numbers inside a tensor, except the lengths of a mask and the signs of gates.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 
 from .cost.sizes import RANKS, check_sizes
 from .errors import (
+    BackendRefused,
     DtypeError,
     MaskError,
     MaskTypeError,
@@ -29,18 +30,58 @@ from .errors import (
     ShapeError,
     complaint,
 )
-from .masks import Extent, Mask, as_mask
+from .features import feature_count
+from .masks import Causal, Extent, Mask, Padding, Segments, as_mask
 from .masks.grid import as_integer, describe
+from .shapes import Bool, Float
 from .similarity import AnySimilarity, Softmax, as_similarity
+from .states import AnyState, Decay, as_state
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 DTYPE_SET = frozenset(DTYPES)
 BACKEND_NAMES = ["auto"]  # and the names that `qkv.backends.register` adds
 _BACKEND_HINT = "sdpa is torch's flash kernel, native is qkv's; leave it out to let qkv choose"
+NO_STATE_WEIGHTS = "a state sums tokens, and has no weight for each of them"
 _MAX_INT64 = 2**63 - 1
 ALIGNMENT = 64  # bytes; torch allocates tensors at multiples of it
 # Looked up once: following the attributes costs as much as the call.
 is_compiling, _forward_ad, _PARAMETER = torch.compiler.is_compiling, torch.autograd.forward_ad, torch.nn.Parameter
+
+
+class StateInputs(NamedTuple):
+    """The `state=` of a call, with four dimensions and in the compute dtype; gates and beta are 0 at padding.
+
+    rule: "linear" or "delta". log_gate: (heads_kv,) for a constant decay, else with all axes. keep: which tokens are
+    real; None for all. resets: before which tokens the state is 0. normalizes: whether the last column is a sum of
+    features.
+    """
+
+    rule: str
+    log_gate: Tensor | None
+    beta: Float[Tensor, "batch heads_kv n"] | None
+    initial: Float[Tensor, "batch heads_kv features columns"] | None
+    keep: Bool[Tensor, "batch n"] | None
+    resets: Bool[Tensor, "batch n"] | None
+    shape: tuple[int, int, int, int]
+    normalizes: bool
+
+    @property
+    def channel_gates(self) -> bool:
+        """Whether each feature has a gate."""
+        return self.log_gate is not None and self.log_gate.dim() == 4
+
+    def per_token(self, n: int) -> Tensor | None:
+        """The gates with all axes; −infinity where the state is reset."""
+        gate = self.log_gate
+        if gate is not None and gate.dim() == 1:
+            gate = gate[None, :, None].expand(*self.shape[:2], n)
+            gate = gate if self.keep is None else gate.masked_fill(~self.keep[:, None], 0.0)
+        if self.resets is None:
+            return gate
+        resets = self.resets[:, None]
+        if gate is None:
+            return torch.where(resets, -math.inf, 0.0).to(self.resets.device).expand(*self.shape[:2], n)
+        return gate.masked_fill(resets if gate.dim() == 3 else resets[..., None], -math.inf)
 
 
 class AttentionInputs(NamedTuple):
@@ -63,6 +104,8 @@ class AttentionInputs(NamedTuple):
     needs_grad: bool
     traced: bool
     signature: tuple[Any, ...]
+    state: StateInputs | None = None
+    return_state: bool = False
 
     @property
     def mask_parts(self) -> tuple[Mask, ...]:
@@ -170,6 +213,9 @@ def read_inputs(
     backend: str,
     return_lse: bool,
     return_weights: bool,
+    state: AnyState | None = None,
+    initial_state: Tensor | None = None,
+    return_state: bool = False,
 ) -> AttentionInputs:
     """Check every argument of `attention` once."""
     dims = check_tensors(query, key, value)
@@ -195,16 +241,161 @@ def read_inputs(
     if isinstance(chosen, Softmax) and isinstance(chosen.sink, Tensor):
         check_sink(chosen.sink, query, heads)
         learns = learns or chosen.sink.requires_grad
+    scan, state_kind = None, None
+    if state is not None or initial_state is not None or return_state is not False:
+        state = as_state(state) or Decay(0.0)
+        _check_state_options(chosen, state, extent, dropout, return_weights, return_state)
+        keep, resets = _read_state_mask(mask, extent, query.device)
+        columns = width_v + chosen.normalizes
+        sizes = batch, heads_kv, feature_count(chosen, width), columns
+        scan = read_state(state, query, sizes, len_q, dims, keep, resets, initial_state, chosen.normalizes, traced)
+        learns = learns or any(t is not None and t.requires_grad for t in (scan.log_gate, scan.beta, scan.initial))
+        state_kind = state.signature, initial_state is not None
     needs_grad = learns and torch.is_grad_enabled()
 
     flags = dropout > 0.0, return_lse, return_weights, needs_grad, traced
-    kinds = chosen.signature, None if mask is None else mask.signature(), None if bias is None else bias.shape
+    kinds = (
+        chosen.signature,
+        None if mask is None else mask.signature(),
+        None if bias is None else bias.shape,
+        state_kind,
+    )
     signature = backend, query.dtype, query.device.type, extent, heads_kv, width, width_v, kinds, flags
     returns = return_lse, return_weights
     sizes = extent, heads_kv, width, width_v
     return AttentionInputs(
-        query, key, value, chosen, mask, bias, dropout, backend, *returns, *sizes, needs_grad, traced, signature
-    )
+        query, key, value, chosen, mask, bias, dropout, backend, *returns, *sizes, needs_grad, traced, signature, scan,
+        return_state,
+    )  # fmt: skip
+
+
+def _check_state_options(
+    similarity: AnySimilarity, state: AnyState, extent: Extent, dropout: float, return_weights: bool, return_state: bool
+) -> None:
+    """Refuse what no recurrence over a state can compute."""
+    check_state_similarity(similarity, state)
+    if return_state is not True and return_state is not False:
+        raise OptionTypeError(complaint("return_state", repr(return_state), "True or False"))
+    if dropout or return_weights:
+        name, given, wanted = ("dropout", dropout, "0.0") if dropout else ("return_weights", True, "False")
+        raise BackendRefused(complaint(name, f"{given} with state=", wanted, NO_STATE_WEIGHTS), (NO_STATE_WEIGHTS,))
+    if extent.len_q != extent.len_k:
+        given = f"len_q={extent.len_q} and len_k={extent.len_k}"
+        hint = "the state is read once after each token; continue a sequence with initial_state= or qkv.LinearState"
+        raise ShapeError(complaint("query", given, "one query for each key with state=", hint))
+
+
+def check_state_similarity(similarity: AnySimilarity, state: AnyState | type[AnyState]) -> None:
+    """A state is made of features, and a delta rule has no normalizer."""
+    name = state.__name__ if isinstance(state, type) else type(state).__name__
+    plain = "qkv.FeatureMap(qkv.features.identity, normalize=False)"
+    if not similarity.is_product:
+        hint = f"{plain} is q·k"
+        raise OptionError(complaint("similarity", f"{similarity!r} with state=", "a FeatureMap or a Polynomial", hint))
+    if state.rule == "delta" and similarity.normalizes:
+        wanted = "a FeatureMap with normalize=False: a delta rule corrects the state, and no weights sum to 1"
+        raise OptionError(complaint("similarity", f"{similarity!r} with {name}", wanted, f"{plain} is q·k"))
+
+
+def _read_state_mask(mask: Mask | None, extent: Extent, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
+    """Which tokens are real, and before which of them the state is reset; None for all, and for none."""
+    keep = resets = None
+    for part in () if mask is None else mask.parts():
+        if isinstance(part, Causal) and part.offset == 0:
+            continue
+        if isinstance(part, Padding):
+            kept = part.keys_kept(extent, device)
+            assert kept is not None
+            keep = kept if keep is None else keep & kept
+        elif isinstance(part, Segments):
+            starts = _segment_starts(part, device).expand(extent.batch, -1)
+            resets = starts if resets is None else resets | starts
+        else:
+            hint = "a state holds all earlier tokens, and none of them can be taken out of it for one query"
+            wanted = "None, Causal(), Padding or Segments, joined by &, with state=, which is causal"
+            raise MaskError(complaint("mask", repr(part), wanted, hint))
+    return keep, resets
+
+
+def _segment_starts(mask: Segments, device: torch.device) -> Bool[Tensor, "batch n"]:
+    """The first token of each segment, each of which must be one run of tokens."""
+    ids, others = (torch.as_tensor(each, device=device) for each in (mask.query_ids, mask.key_ids))
+    ids, others = (each if each.dim() == 2 else each[None] for each in (ids, others))
+    new = torch.ones_like(ids, dtype=torch.bool)
+    new[:, 1:] = ids[:, 1:] != ids[:, :-1]
+    new[:, :1] = False  # an initial state belongs to the first segment
+    if is_compiling() or in_transform():
+        return new
+    if ids is not others and not torch.equal(*torch.broadcast_tensors(ids, others)):
+        raise MaskError(complaint("mask", repr(mask), "the same ids for queries and keys with state="))
+    if any(int(row.sum()) + 1 > len(each.unique()) for row, each in zip(new, ids, strict=True) if len(each)):
+        hint = "a state cannot go back to an earlier segment: sort the tokens by segment, or use qkv.varlen"
+        raise MaskError(complaint("mask", repr(mask), "each id in one run of tokens with state=", hint))
+    return new
+
+
+def read_state(
+    state: AnyState,
+    query: Tensor,
+    sizes: tuple[int, int, int, int],
+    n: int,
+    dims: int,
+    keep: Tensor | None,
+    resets: Tensor | None,
+    initial: Tensor | None,
+    normalizes: bool,
+    traced: bool,
+) -> StateInputs:
+    """Check the tensors of a state. sizes: batch, heads_kv, features and columns of the state."""
+    batch, heads, features, _ = sizes
+    dtype = compute_dtype(query.dtype)
+    front, axes = {4: ((batch, heads), "batch, heads_kv, "), 3: ((batch,), "batch, "), 2: ((), "")}[dims]
+    token = (*front, n)
+
+    def read(name: str, tensor: Tensor, shapes: dict[tuple[int, ...], str]) -> Tensor:
+        check_kind(name, tensor)
+        if tensor.device != query.device:
+            raise DtypeError(complaint(name, f"device {tensor.device}", f"query's {query.device}"))
+        if tuple(tensor.shape) not in shapes:
+            wanted = " or ".join(f"{shape}: {text}" for shape, text in shapes.items())
+            raise ShapeError(complaint(name, f"shape {tuple(tensor.shape)}", wanted))
+        return tensor.to(dtype)
+
+    def masked(tensor: Tensor) -> Tensor:
+        if keep is None:
+            return tensor
+        return tensor.masked_fill(~(keep[:, None] if tensor.dim() == 3 else keep[:, None, :, None]), 0.0)
+
+    gate = beta = None
+    if isinstance(state, Decay):
+        rate = state.rate
+        if isinstance(rate, Tensor):
+            gate = -read("rate", rate, {(heads,): "one for each key/value head"})
+        elif rate:
+            gate = query.new_full((heads,), -rate, dtype=dtype)
+    elif state.gate_axes:
+        shapes = {1: {token: f"{axes}length"}, 2: {(*token, features): f"{axes}length, features"}}
+        allowed = {shape: text for count in state.gate_axes for shape, text in shapes[count].items()}
+        gate = read("log_gate", state.log_gate, allowed)  # pyright: ignore[reportAttributeAccessIssue]
+        per_feature = tuple(gate.shape) == (*token, features) and 2 in state.gate_axes
+        gate = masked(gate.reshape(batch, heads, n, *((features,) if per_feature else ())))
+    if state.rule == "delta":
+        given = state.beta  # pyright: ignore[reportAttributeAccessIssue]
+        beta = masked(read("beta", given, {token: f"{axes}length"}).reshape(batch, heads, n))
+    if gate is not None and not traced and gate.numel() and bool((gate.detach() > 0).any()):
+        name = "rate" if isinstance(state, Decay) else "log_gate"
+        given, hint = f"{float((gate if name == 'log_gate' else -gate).detach().nan_to_num().max()):.6g}", ""
+        if name == "rate":
+            given = f"{float(-gate.detach().max()):.6g}"
+        else:
+            hint = "gates are given as logarithms: write gate.log(), or logsigmoid(x) for sigmoid(x)"
+        wanted = "0 or more" if name == "rate" else "0 or less"
+        raise OptionError(complaint(name, given, wanted, hint))
+    if initial is not None:
+        shape = {4: sizes, 3: (batch, *sizes[2:]), 2: sizes[2:]}[dims]
+        columns = "features, value width" + (" + 1 (the sums of features)" if normalizes else "")
+        initial = read("initial_state", initial, {shape: axes + columns}).reshape(sizes)
+    return StateInputs(state.rule, gate, beta, initial, keep, resets, sizes, normalizes)
 
 
 # What to write in place of the arguments of torch, transformers and flash-attn.
@@ -265,14 +456,18 @@ def resolve_mask(mask: Mask, extent: Extent, traced: bool) -> Mask:
 
 
 def _check_options(similarity: AnySimilarity, backend: str, return_lse: bool, return_weights: bool) -> None:
-    for name, flag in (("return_lse", return_lse), ("return_weights", return_weights)):
-        if flag is not True and flag is not False:
-            raise OptionTypeError(complaint(name, repr(flag), "True or False"))
+    check_flags(return_lse=return_lse, return_weights=return_weights)
     if not isinstance(backend, str) or backend not in BACKEND_NAMES:
         raise OptionError(complaint("backend", repr(backend), "one of " + ", ".join(BACKEND_NAMES), _BACKEND_HINT))
     if return_lse and not similarity.has_lse:
         given = f"True with {similarity!r}"
         raise OptionError(complaint("return_lse", given, "False", "only Softmax has a log-sum-exp of scores"))
+
+
+def check_flags(**flags: Any) -> None:
+    for name, flag in flags.items():
+        if flag is not True and flag is not False:
+            raise OptionTypeError(complaint(name, repr(flag), "True or False"))
 
 
 def in_transform() -> bool:

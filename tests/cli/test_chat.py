@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from qkv.cli.chat import Options, Session
+from qkv.cli.chat import Session, run
+from qkv.cli.generate import Options
 from qkv.errors import OptionError
 from qkv.runtime import load
 from tests.helpers.runtime_files import build, write_gguf
@@ -73,10 +74,8 @@ def test_plain_output_and_errors_of_a_turn(path):
     assert len(re.findall(r"\d+ tokens(, [\d.]+ tokens/s)?; prompt \d+, of which \d+ were kept; cache", err)) == 2
 
 
-def session(path: Path, **options) -> Session:
-    given = {"system": None, "new": 5, "kv_cache": "f32", "temperature": 0.0, "top_k": None, "top_p": None}
-    given |= {"seed": None, "activations": "float32", "as_json": True}
-    return Session(Options(str(path), **(given | options)))
+def session(path: Path, system: str | None = None, new: int = 5) -> Session:
+    return Session(Options(str(path), new, "f32", 0.0, None, None, None, "float32"), system)
 
 
 def test_the_oldest_turns_go_when_the_context_is_full(path):
@@ -97,13 +96,25 @@ def test_a_full_context_is_said(path):
 
 def test_files_that_are_no_chat(path, tmp_path):
     chat, broken = session(path), tmp_path / "broken.json"
-    for text in ("{", "[]", '{"messages": [{"role": "judge", "content": ""}]}', '{"messages": [3]}', '{"messages": 3}'):
+    half = '{"messages": [{"role": "user", "content": "\\ud800"}]}'
+    judge = '{"messages": [{"role": "judge", "content": ""}]}'
+    for text in ("{", "[]", judge, half, '{"messages": [3]}', '{"messages": 3}'):
         broken.write_text(text)
         with pytest.raises(OptionError, match=r"/load: .*a chat that /save wrote"):
             chat.load(str(broken))
     with pytest.raises(OptionError, match=r"/save: .*can be written"):
         chat.save(str(tmp_path / "no" / "folder"))
     assert chat.messages == []
+
+
+def test_input_that_is_no_text_and_no_input_at_all(path, monkeypatch, capsys):
+    chat = session(path)
+    with pytest.raises(OptionError, match="prompt: got bytes that are not UTF-8"):
+        chat.answer("a\udcff", print)
+    assert chat.messages == []
+    monkeypatch.setattr(sys, "stdin", None)  # as Python has it where the descriptor is closed
+    assert run(chat.options, None, as_json=True)
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.slow

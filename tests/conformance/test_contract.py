@@ -7,9 +7,10 @@ import torch
 
 from qkv.backends.base import NO_WEIGHTS
 from qkv.errors import BackendRefused
+from qkv.inputs import NO_STATE_WEIGHTS
 from qkv.testing import CallCase, Spec
 from qkv.testing.contract import BackendCase, Check, Subject, checks, contract_cases, run
-from qkv.testing.contract.subject import leaves_of, run_case
+from qkv.testing.contract.subject import arguments, leaves_of, run_case
 
 SUBJECT = Subject.of_qkv()
 CASES = contract_cases()
@@ -24,6 +25,8 @@ def refused_by_reference(call: CallCase, wants: Wants) -> str | None:
 def refused_by_blockwise(call: CallCase, wants: Wants) -> str | None:
     if call.kind == "argmax":
         return "Argmax has no sum over the keys"
+    if call.state is not None:
+        return "has no state="
     return NO_WEIGHTS if "weights" in wants else None
 
 
@@ -64,6 +67,8 @@ def refused_by_linear(call: CallCase, wants: Wants) -> str | None:
     kinds = {part.kind for part in conjuncts(call.mask)}
     if "window" in kinds:
         return "a Window drops earlier keys"
+    if call.state is not None:
+        return None
     if kinds - {"causal", "padding"}:
         return "one state for all queries supports Causal and Padding"
     return NO_WEIGHTS if "weights" in wants else None
@@ -80,10 +85,15 @@ REFUSED: dict[str, Callable[[CallCase, Wants], str | None]] = {
 }
 
 
+def refusal_of(backend: str, call: CallCase, wants: Wants) -> str | None:
+    """No backend returns the weights of a state."""
+    return NO_STATE_WEIGHTS if call.state is not None and "weights" in wants else REFUSED[backend](call, wants)
+
+
 def expected_refusal(backend: str, check: Check, call: CallCase) -> str | None:
     if not check.refusable:
         return None
-    reasons = (REFUSED[backend](made, check.wants) for made in (call, *check.extra_calls(call)))
+    reasons = (refusal_of(backend, made, check.wants) for made in (call, *check.extra_calls(call)))
     return next((reason for reason in reasons if reason is not None), None)
 
 
@@ -96,14 +106,15 @@ def test_every_backend_is_in_the_table() -> None:
 @pytest.mark.parametrize("backend", sorted(REFUSED))
 def test_a_backend_refuses_exactly_what_the_table_says(backend: str, wants: tuple[str, ...], strength: int) -> None:
     for call in contract_cases(strength):
-        given = leaves_of(call) if "grad" in wants else {}
-        given.pop("sink", None)
+        leaves = leaves_of(call) if "grad" in wants else {}
+        leaves.pop("sink", None)
+        given = arguments(call, leaves) if "grad" in wants else {}
         try:
             run_case(SUBJECT, BackendCase(backend, call), lse="lse" in wants, weights="weights" in wants, **given)
             found = ""
         except BackendRefused as refusal:
             found = "; ".join(refusal.reasons)
-        expected = REFUSED[backend](call, frozenset(wants))
+        expected = refusal_of(backend, call, frozenset(wants))
         if expected is None:
             assert not found, f"{backend} refuses {call!r}: {found}"
         else:

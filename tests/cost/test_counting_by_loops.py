@@ -384,3 +384,37 @@ def test_ten_to_the_fifteen_tokens_are_counted_exactly():
     ledger = count((1, 1, n, 3), (1, 1, n, 3), (1, 1, n, 5), mask=Causal())
     assert ledger.products == 2 * (3 + 5) * (n * (n + 1) // 2)
     assert ledger.read == 4 * n * (3 + 3 + 5)
+
+
+def test_a_state_against_a_loop_over_tokens() -> None:
+    """Each number of the state: multiplied by its gate, read for the correction, added to, and read by each query."""
+    batch, heads, kv_heads, n, width, value_width = 2, 6, 3, 5, 7, 11
+    shapes = [(batch, h, n, w) for h, w in ((heads, width), (kv_heads, width), (kv_heads, value_width))]
+    names = ["b h n d", "b g n d", "b g n m"]
+    sizes = {"b": batch, "h": heads, "g": kv_heads, "n": n, "d": width, "m": value_width}
+    plain = qkv.FeatureMap(qkv.features.identity, normalize=False)
+    for kind, gates in ((qkv.Decay, 0), (qkv.Gated, 1), (qkv.Delta, 0), (qkv.GatedDelta, 1), (qkv.KDA, width)):
+        flops: Counter[str] = Counter()
+        for _ in range(batch * kv_heads * n):
+            for _ in range(value_width):
+                for _ in range(width):
+                    flops["gates"] += 0 if kind is qkv.Delta else 1
+                    flops["corrections"] += 2 if kind.rule == "delta" else 0
+                    flops["sums over the keys"] += 2
+                    flops["answers from the state"] += 2 * heads // kv_heads
+                flops["corrections"] += 2 if kind.rule == "delta" else 0  # a difference, and beta
+        ledger = count(*shapes, similarity=plain, state=kind)
+        found = {line.name: line.flops for line in ledger.lines if line.name in flops}
+        assert found == {name: work for name, work in flops.items() if work}
+        numbers = batch * kv_heads * n * (gates + (kind.rule == "delta"))
+        assert ledger.inputs == 4 * (sum(np.prod(shape) for shape in shapes) + numbers)
+        assert ledger.extra == 4 * batch * kv_heads * width * value_width
+        for training in (False, True):
+            formula, number = (
+                count(*given, similarity=plain, state=kind, training=training).flops for given in (names, shapes)
+            )
+            assert formula.subs({symbols(letter): size for letter, size in sizes.items()}) == number
+    with pytest.raises(QkvError, match="normalizer"):
+        count(*shapes, similarity=qkv.FeatureMap(qkv.features.elu1), state=qkv.Delta)
+    with pytest.raises(QkvError, match="Causal"):
+        count(*shapes, similarity=plain, mask=Window(2), state=qkv.KDA)

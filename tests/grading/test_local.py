@@ -6,31 +6,31 @@ import json
 
 import anyio
 import pytest
+import torch
 
 pytest.importorskip("inspect_ai")
 from inspect_ai.model import (
-    ChatMessageAssistant,
     ChatMessageTool,
     ChatMessageUser,
     GenerateConfig,
     ResponseSchema,
     get_model,
 )
-from inspect_ai.tool import ToolCall, ToolInfo
+from inspect_ai.tool import ToolFunction, ToolInfo, ToolParams
 from inspect_ai.util import JSONSchema
 
 from qkv.grading import from_bank, grade
 from qkv.reading import ExplicitReader, read_chat
-from qkv.reading.model import ModelReader
-from qkv.runtime import Constraint, load
+from qkv.reading.model import ModelReader, Row
+from qkv.runtime import load
 from tests.helpers.runtime_files import build, write_gguf
+from tests.helpers.serving import CHARACTERS
 
 pytestmark = pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning")  # Inspect's own
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ m.tool_calls | tojson if m.tool_calls }};{% endfor %}"
     "{% for t in tools or [] %}{{ t.function.name }},{% endfor %}"
 )
-PRINTABLE = "".join(map(chr, range(0x20, 0x7F)))
 CHAT = read_chat("User: Please solve problem 1.\n\nAssistant: (a)\n\nAnswer (a): d mu^2\n\nThe variance is d there.")
 
 
@@ -38,7 +38,7 @@ CHAT = read_chat("User: Please solve problem 1.\n\nAssistant: (a)\n\nAnswer (a):
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("local") / "model.gguf"
     return write_gguf(
-        build("llama", max_position_embeddings=4001), path, vocabulary=PRINTABLE, tokenizer__chat_template=TEMPLATE
+        build("llama", max_position_embeddings=6007), path, vocabulary=CHARACTERS, tokenizer__chat_template=TEMPLATE
     )
 
 
@@ -81,40 +81,65 @@ def test_options_reach_the_model(named, path):
     assert isinstance(json.loads(found.completion)["n"], int)
 
 
-def test_tools_are_offered_and_called(named, monkeypatch):
-    add = ToolInfo(name="add", description="adds")
-    said = '{"name": "add", "arguments": {"a": 2}}'
-    api = named.api
-    generate, rendered = api.model.generate, []
-
-    def constrained(tokens, *words, **options):
-        return generate(tokens, 99, **options | {"constraint": Constraint(grammar=f"start: {json.dumps(said)}")})
-
-    monkeypatch.setattr(api.model, "generate", constrained)
-    monkeypatch.setattr(api.template, "render", lambda *given: rendered.append(given) or "x")
-    (found,) = answers(named, ("2 + 3?", {"tools": [add]}))
-    (call,) = found.message.tool_calls
-    assert (call.function, call.arguments, found.stop_reason, found.completion) == ("add", {"a": 2}, "tool_calls", "")
-    called = ChatMessageAssistant(content="", tool_calls=[ToolCall("1", "add", {"a": 2})])
+def test_tools_are_offered_and_called(named, path):
+    one = {"type": "object", "properties": {"a": {"enum": [2]}}, "required": ["a"], "additionalProperties": False}
+    add, sub = (
+        ToolInfo(name=name, description="", parameters=ToolParams.model_validate(one)) for name in ("add", "sub")
+    )
+    config, question = GenerateConfig(max_tokens=99), ChatMessageUser(content="2 + 3?")
+    choices = "any", ToolFunction("sub"), "auto", "none"
+    asked = [("2 + 3?", {"tools": [add, sub], "tool_choice": each, "config": config}) for each in choices]
+    called, forced, free, alone = answers(named, *asked)
+    for found, names in ((called, {"add", "sub"}), (forced, {"sub"})):
+        (call,) = found.message.tool_calls
+        assert call.function in names
+        assert (call.arguments, found.stop_reason, found.completion) == ({"a": 2}, "tool_calls", "")
+    model, offered = load(path), "user: 2 + 3?;add,sub,"
+    assert free.completion == model.generate(offered, 99).text
+    assert called.usage.total_tokens - called.usage.output_tokens == len(offered)
+    assert alone.completion == model.generate("user: 2 + 3?;", 99).text
     failed = {"type": "parsing", "message": "no b"}
-    result = ChatMessageTool.model_validate({"content": "", "tool_call_id": "1", "function": "add", "error": failed})
-    answers(named, ([ChatMessageUser(content="2 + 3?"), called, result], {"tools": [add], "tool_choice": "none"}))
-    (first, offered), (second, none) = rendered
-    assert first == [{"role": "user", "content": "2 + 3?"}]
-    assert offered[0]["function"]["name"] == "add"
-    assert none == []
-    assert second[1]["tool_calls"][0]["function"] == {"name": "add", "arguments": {"a": 2}}
-    assert second[2] == {"role": "tool", "content": "error: no b"}
+    given = {"content": "", "tool_call_id": called.message.tool_calls[0].id, "function": "add", "error": failed}
+    result = ChatMessageTool.model_validate(given)
+    call = [{"type": "function", "function": {"name": call.function, "arguments": {"a": 2}}}]
+    (after,) = answers(named, ([question, forced.message, result], {"config": config}))
+    said = f"user: 2 + 3?;assistant: {json.dumps(call)};tool: error: no b;"
+    assert after.completion == model.generate(said, 99).text
+
+
+def test_rows_run_together(path):
+    model = load(path)
+    named = get_model(f"qkv/{path}", activations="float32", rows=3, memoize=False)
+    prompts, config = ("a", "bc", "d" * 70, "ef", "g"), GenerateConfig(max_tokens=600)
+
+    async def together():
+        found = {}
+
+        async def one(prompt):
+            found[prompt] = await named.generate(prompt, config=config)
+
+        async with anyio.create_task_group() as tasks:
+            for prompt in prompts:
+                tasks.start_soon(one, prompt)
+        return found
+
+    found = anyio.run(together)
+    steps, written = named.api.engine.figures.steps, sum(each.usage.output_tokens for each in found.values())
+    assert steps < 0.8 * written, "answers ran one after the other"
+    for prompt, one in found.items():
+        assert one.completion == model.generate(f"user: {prompt};", 600).text
+    with pytest.raises(Exception, match="rows: got 0"):
+        get_model(f"qkv/{path}", rows=0, memoize=False)
 
 
 def test_a_prompt_beyond_the_context_says_so(named):
-    (found,) = answers(named, ("a" * 4100, {"config": GenerateConfig(max_tokens=3)}))
+    (found,) = answers(named, ("a" * 6100, {"config": GenerateConfig(max_tokens=3)}))
     assert (found.stop_reason, found.completion) == ("model_length", "")
 
 
 def test_an_answer_that_is_not_awaited_any_more_ends(named):
     api = named.api
-    config = GenerateConfig(max_tokens=3900, temperature=1.0, seed=1)
+    config = GenerateConfig(max_tokens=5900, temperature=1.0, seed=1)
 
     async def cancelled():
         with anyio.move_on_after(0.1):
@@ -123,10 +148,11 @@ def test_an_answer_that_is_not_awaited_any_more_ends(named):
             return await named.generate("b", config=GenerateConfig(max_tokens=3))
 
     assert anyio.run(cancelled).usage.output_tokens <= 3
-    assert all(len(tokens) < 3900 for tokens in api.prefixes._tokens)
+    assert all(len(tokens) < 5900 for tokens in api.engine.prefixes._tokens)
+    assert api.engine.figures.outcomes["left"] == 1
 
 
-def test_it_reads_and_only_confirms(path, tmp_path, monkeypatch):
+def test_it_reads_and_only_confirms(path, tmp_path):
     questions = from_bank(["1=scaling"])
     reader = ModelReader(get_model(f"qkv/{path}", memoize=False), cache=tmp_path, max_tokens=40)
     assert (reader.confirms, reader.readings) == (True, 1)
@@ -134,19 +160,24 @@ def test_it_reads_and_only_confirms(path, tmp_path, monkeypatch):
     right = {"part": "b", "quote": "The variance is d", "claim": "d"}
     wrong = {"part": "c", "quote": "The variance is d", "claim": "d"}
     head = {"question": "1", "stance": "asserted", "anchor": "box"}
-    rows = json.dumps({"claims": [head | right, head | wrong]})
-    for file in tmp_path.iterdir():
-        file.unlink()
-    monkeypatch.setattr(reader.model.api, "_answer", lambda *_: _output(rows))
-    report = grade(CHAT, questions, reader)
+    rows = [{name: (head | row)[name] for name in Row.model_fields} for row in (right, wrong)]
+    reciting = write_reciting(tmp_path / "reciting.gguf", json.dumps({"claims": rows}), reader.used["input"])
+    report = grade(CHAT, questions, ModelReader(get_model(f"qkv/{reciting}", memoize=False), cache=tmp_path))
     # Rules read the wrong answer to (a); the model's right one to (b) confirms, its wrong one to (c) is no accusation.
     assert [(row.part, row.status) for row in report.rows] == [
         ("a", "never right"), ("b", "one shot"), ("c", "unread"),
     ]  # fmt: skip
 
 
-def _output(text):
-    from inspect_ai.model import ModelOutput, ModelUsage
-
-    found = ModelOutput.from_content("qkv", text)
-    return found.model_copy(update={"usage": ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)})
+def write_reciting(path, text, after):
+    """A model that writes a text after a prompt of so many tokens: its logits depend on the position alone."""
+    options = {"n_embd": 105, "n_layer": 1, "n_positions": 6007, "vocab_size": 101, "tie_word_embeddings": False}
+    model = build("gpt2", **options)
+    tokens = [*(3 + CHARACTERS.index(sign) for sign in text), 1]
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+        model.transformer.ln_f.weight.fill_(1)
+        model.lm_head.weight.copy_(torch.eye(101, 105))
+        model.transformer.wpe.weight[range(after - 1, after - 1 + len(tokens)), tokens] = 1
+    return write_gguf(model, path, vocabulary=CHARACTERS, tokenizer__chat_template=TEMPLATE)

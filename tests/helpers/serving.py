@@ -13,10 +13,9 @@ import uvicorn
 from openai import OpenAI
 
 import qkv
-from qkv.runtime.files import open_source
-from qkv.runtime.tokenizer import read_chat_template
 from qkv.serving.app import Server
 from qkv.serving.limits import Limits
+from qkv.serving.running import template_of
 from qkv.web.running import listening, place_of
 from tests.helpers.runtime_files import build, write_gguf
 
@@ -38,12 +37,9 @@ def serving(path: Path, token: str | None = None, **limits: Any) -> Iterator[tup
     """A client, and the server that it asks."""
     found = listening("127.0.0.1", 0, 0)
     place = place_of(found)
-    try:
-        template = read_chat_template(open_source(path))
-    except qkv.errors.OptionError:
-        template = None
+    template = template_of(path)
     model = qkv.runtime.load(path, threads=1)
-    server = Server(model, "tiny", template, Limits(**limits), hosts=place.hosts, token=token)
+    server = Server(model, "tiny", template, Limits(**limits), place.hosts, token)
     web = uvicorn.Server(uvicorn.Config(server.app, log_level="error", lifespan="on", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=lambda: web.run(sockets=[found]))
     thread.start()
@@ -55,7 +51,7 @@ def serving(path: Path, token: str | None = None, **limits: Any) -> Iterator[tup
         web.should_exit = True
         thread.join(30)
         assert not thread.is_alive()
-        assert server.process._process is None
+        assert template is None or template._process._process is None
 
 
 def wait_for(condition: Any, seconds: float = 30.0) -> None:

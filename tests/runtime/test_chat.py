@@ -18,6 +18,10 @@ def test_the_template_of_a_file(tmp_path):
     assert template.render(chat) == "user:a;assistant:b;"
     assert template.render(chat, [{}, {}]) == "user:a;assistant:b;2"
     assert template.takes_tools
+    process = template._process._process
+    assert process.poll() is None, "one process renders all chats"
+    del template
+    assert process.poll() is not None
     with pytest.raises(OptionError, match="without a chat template"):
         ChatTemplate(write_gguf(build("llama"), tmp_path / "b.gguf", vocabulary=True))
 

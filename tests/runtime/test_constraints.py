@@ -126,6 +126,30 @@ def test_a_state_says_what_may_come_next(model):
         Constraint(regex="a").start(model.tokenizer, model.vocabulary, frozenset()).accept(9)
 
 
+@pytest.mark.parametrize(
+    "given", [{"schema": NAMES}, {"regex": "[k-z]{9}[0-9W]*"}, {"schema": {"type": "string", "minLength": 20}}]
+)
+def test_greedy_tokens_are_the_most_probable_that_are_allowed(model, given):
+    """`generate` needs no mask where the most probable token of all is allowed; a loop with a mask for each agrees."""
+    found = model.generate("kW", 40, constraint=Constraint(**given), logprobs=1)
+    state = Constraint(**given).start(model.tokenizer, model.vocabulary, model.stop_tokens)
+    cache = model.cache()
+    logits = model.step(model.tokenizer.encode("kW"), cache)
+    tokens, free = [], 0
+    while len(tokens) < 40 and not state.finished:
+        row = model.log_probabilities(logits)[0]
+        best = int(row.argmax())
+        state.mask(row)
+        tokens.append(int(row.argmax()))
+        free += tokens[-1] == best
+        if tokens[-1] in model.stop_tokens:
+            break
+        state.accept(tokens[-1])
+        logits = model.step(tokens[-1:], cache)
+    assert found.tokens == tokens
+    assert 0 < free < len(tokens), "some tokens were allowed at once, and some were not"
+
+
 def test_a_model_without_a_stop_token(model):
     state = Constraint(regex="ab?").start(model.tokenizer, model.vocabulary, frozenset())
     (a,), (b,) = map(model.tokenizer.encode, "ab")

@@ -381,3 +381,16 @@ def test_a_gguf_file_needs_no_transformers(tmp_path):
     code = f"import sys, qkv; qkv.runtime.load({str(path)!r}).generate('the', 2); print('transformers' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]
+
+
+def test_rows_are_appended_to_all_layers_or_none(text_model):
+    cache, other = text_model.cache(2), text_model.cache()
+    text_model.step(torch.tensor([PROMPTS[1], PROMPTS[1]]), cache)
+    text_model.step(PROMPTS[2], other)
+    other.layers[-1] = qkv.KVCache(1, 2, 32, dtype=torch.bfloat16)
+    with pytest.raises(QkvError):
+        cache.extend(other)
+    assert [layer.batch for layer in cache.layers] == [2] * 3
+    wanted = text_model.cache(2)
+    text_model.step(torch.tensor([PROMPTS[1], PROMPTS[1]]), wanted)
+    assert torch.equal(text_model.step([[7], [9]], cache), text_model.step([[7], [9]], wanted))

@@ -19,7 +19,7 @@ from tests.helpers.runtime_files import ALL, NAMES, build, write_folder, write_g
 
 pytestmark = pytest.mark.skipif(not ops.available(), reason=str(ops.reasons()))
 TOLERANCE = 3e-6  # of the largest logit
-INT8_TOLERANCE = 0.03  # three layers, of which each rounds what it multiplies to 127 steps
+INT8_TOLERANCE = 0.01  # what lies between two steps may be rounded either way, and later layers follow
 TOKENS = torch.randint(3, 101, (2, 23), generator=torch.Generator().manual_seed(5))
 LONG = torch.randint(3, 101, (2, 150), generator=torch.Generator().manual_seed(6))
 
@@ -139,7 +139,10 @@ def test_formats_of_weights(quantized, tmp_path):
         executable.run(TOKENS[:, :1], caches), wanted_logits(program, _with_first(TOKENS))[:, -1], tolerance=TOLERANCE
     )
     rounded, caches = NativeProgram(program, "int8"), caches_for(program)
-    close(rounded.run(TOKENS, caches, every=True), whole, tolerance=INT8_TOLERANCE)
+    same = caches_for(program)
+    for tokens in (TOKENS, TOKENS[:, :1]):  # many rows, then few
+        wanted = reference.run(program, tokens, same, every=True, activations="int8")
+        close(rounded.run(tokens, caches, every=True), wanted, tolerance=INT8_TOLERANCE)
     if program.embedding.format.is_quantized:
         off = (rounded.run(TOKENS, caches_for(program), every=True) - whole).abs().max() / whole.abs().max()
         assert off > 10 * TOLERANCE, "int8 rounds"

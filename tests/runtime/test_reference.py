@@ -220,17 +220,23 @@ def test_sinks_softcap_layer_norm_and_plain_feed_forward(pair):
     close(found[0], logits, tolerance=TOLERANCE)
 
 
-def test_int8_activations_are_close_and_exact_on_the_grid():
+@pytest.mark.parametrize("few", [True, False])
+def test_int8_activations_are_close_and_exact_on_the_grid(few):
     x = torch.randint(-127, 128, (3, 64)).float()
     x[:, ::32] = 127
-    assert torch.equal(reference.round_blocks(x, 32), x)
-    x = torch.randn(5, 70)
-    off = (reference.round_blocks(x, 32) - x).abs()
-    assert off.max() > 0
-    for block in range(3):
-        part = slice(32 * block, 32 * block + 32)
-        assert (off[:, part] <= 0.501 * x[:, part].abs().amax(-1, keepdim=True) / 127).all()
-    assert torch.equal(reference.round_blocks(torch.zeros(2, 32), 32), torch.zeros(2, 32))
+    assert torch.equal(reference.round_blocks(x, few), x)
+    x = torch.randn(5, 96)
+    x[0, 70], x[1, 2], x[2, 40], x[3] = 40.0, torch.inf, torch.nan, 0.0
+    found = reference.round_blocks(x, few)
+    off, most = (found - x).abs(), x.unflatten(-1, (3, 32)).abs().amax(-1)
+    steps = torch.full((5, 3), 127.0 * (128 if few else 1))
+    steps[0, 2] = 127 * 128  # the block with the outlier
+    for row, block in [(0, 0), (0, 1), (0, 2), (1, 1), (2, 0), (2, 2), (4, 1)]:
+        here = off[row, 32 * block : 32 * block + 32]
+        assert 0 < here.max() <= 0.501 * most[row, block] / steps[row, block]
+    assert found[1, :32].isnan().all()
+    assert found[2, 40].isnan()
+    assert torch.equal(found[3], torch.zeros(96))
 
 
 def test_weights_that_are_nan_are_not_hidden(pair):

@@ -6,12 +6,14 @@ import threading
 import time
 from contextlib import suppress
 
+import anyio
 import httpx
 import jsonschema
 import openai
 import pytest
 
 import qkv
+from qkv.serving.app import Stream
 from tests.helpers.serving import serving, wait_for, write
 
 CONTEXT = 601
@@ -180,7 +182,7 @@ def test_text_is_streamed_although_tools_are_offered(client):
         ({"messages": [{"role": "user", "content": "x" * 700}]}, "max_tokens: got 1 after a prompt of 705 tokens"),
         ({"top_logprobs": 2}, "top_logprobs: got 2"),
         ({"tool_choice": "required"}, "tool_choice: got required, wanted tools"),
-        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice: got f"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice: got 'f'"),
         ({"response_format": {"type": "json_schema"}}, r"response_format\.json_schema: got nothing"),
         (
             {
@@ -191,11 +193,20 @@ def test_text_is_streamed_although_tools_are_offered(client):
             },
             "schema: got Unsatisfiable",
         ),
+        (
+            {
+                "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": 7}}}],
+                "tool_choice": "required",
+            },
+            "grammar: got .*type must be a string",
+        ),
     ],
 )
 def test_a_request_that_cannot_be_answered_is_refused_in_words(client, options, words):
-    with pytest.raises(openai.BadRequestError, match=words):
+    with pytest.raises(openai.BadRequestError, match=words) as caught:
         chat(client, **{"messages": HELLO, **options})
+    if words.startswith(("schema", "grammar")):
+        assert caught.value.param == next(iter(options))
 
 
 def test_a_schema_that_no_token_can_fulfil_ends_the_answer_and_nothing_else(client):
@@ -331,3 +342,22 @@ def test_many_clients_at_once_get_their_own_answers(path, model):
     assert set(refused) <= {"1"}
     assert len(found) >= 14
     assert found == {at: wanted[at] for at in found}
+
+
+def test_a_stream_that_never_begins_leaves_too():
+    left, events = [], iter(())
+
+    async def pieces():
+        for event in events:
+            yield event
+
+    async def gone():
+        return {"type": "http.disconnect"}
+
+    async def blocked(message):
+        await anyio.sleep_forever()
+
+    anyio.run(
+        Stream(pieces(), lambda: left.append(1)), {"type": "http", "asgi": {"spec_version": "2.3"}}, gone, blocked
+    )
+    assert left == [1]

@@ -29,6 +29,7 @@ HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
         ({"model": None}, "model: got None", "model"),
         ({"seed": -1}, "seed: got -1", "seed"),
         ({"max_tokens": 0}, "max_tokens: got 0", "max_tokens"),
+        ({"stop": list("abcdefghijklmnopq")}, "stop: got .*, wanted at most 16 items", "stop"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, r"tools\.0\.function\.name", None),
     ],
 )
@@ -46,14 +47,15 @@ def test_what_is_no_object_is_refused(body):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "only"), [("one", "one"), (["one"], "one"), ([3, 5], [3, 5]), ([[3, 5]], [3, 5]), ([], None)]
+    ("prompt", "only"),
+    [("one", "one"), (["one"], "one"), ([3, 5], [3, 5]), ([[3, 5]], [3, 5]), ([], None), (["a", "b"], None)],
 )
 def test_a_completion_has_one_prompt(prompt, only):
     body = json.dumps({"model": "m", "prompt": prompt}).encode()
     if only is not None:
         assert read(Completion, body).only == only
     else:
-        with pytest.raises(Refused, match=r"^prompt"):
+        with pytest.raises(Refused, match=r"^prompt: got .*, wanted at (least|most) 1 item"):
             read(Completion, body)
 
 

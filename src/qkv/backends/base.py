@@ -87,11 +87,12 @@ RUNS: Counter[str] = Counter()
 
 
 class Result(NamedTuple):
-    """What a backend returns; `lse` and `weights` are None unless the call asks for them."""
+    """What a backend returns; all but `out` are None unless the call asks for them."""
 
     out: Float[Tensor, "b h r dv"]
     lse: Float[Tensor, "b h r"] | None
     weights: Float[Tensor, "b h r c"] | None
+    state: Float[Tensor, "b h f c"] | None = None
 
 
 # The gradients of the output and of the log-sum-exp, as far as there are any.
@@ -113,6 +114,7 @@ class Backend:
         run: Computes the call.
         lacks: Names of `DEMANDS` that it does not serve.
         engine: What computes, for the reasons.
+        has_states: Whether it computes calls with `state=`.
         more_reasons: Further reasons against a call. Reads sizes, dtypes and options only.
     """
 
@@ -124,11 +126,13 @@ class Backend:
     run: Callable[[AttentionInputs], Result]
     lacks: tuple[str, ...] = ()
     engine: str = "this backend"
+    has_states: bool = False
     more_reasons: Callable[[AttentionInputs], tuple[str, ...]] = lambda call: ()
 
     def reasons_against(self, call: AttentionInputs) -> tuple[str, ...]:
         """Why a call cannot run here; empty if it can."""
-        return (*reasons_for(call, self.lacks, self.engine), *self.more_reasons(call))
+        states = () if call.state is None or self.has_states else (f"{self.engine} has no state= between tokens",)
+        return (*states, *reasons_for(call, self.lacks, self.engine), *self.more_reasons(call))
 
 
 def reasons_for(call: AttentionInputs, lacks: tuple[str, ...], engine: str) -> tuple[str, ...]:

@@ -106,6 +106,8 @@ class Choice:
             f"-> {self.backend}: {BACKENDS[self.backend].summary}",
             f"   {cost.flops:.3g} flops, {readable_bytes(cost.extra)} besides inputs and output, {self._time()}",
         ]
+        if cost.note:
+            lines.append(f"   {cost.note}")
         if self.crossover is not None:
             lines.append(f"   N* = {self.crossover}: with at least that many keys, a state is cheaper than scores")
         for backend, reasons in self.reasons.items():
@@ -160,7 +162,7 @@ def crossover(call: AttentionInputs) -> int | None:
     None if `linear` cannot run the call, or if a state is never cheaper. The costs compared are those that `choose` and
     the backend compare, so both change to a state exactly there.
     """
-    if BACKENDS["linear"].reasons_against(call):
+    if call.state is not None or BACKENDS["linear"].reasons_against(call):
         return None
     others = [b for b in BACKENDS.values() if b.name != "linear" and not b.reasons_against(call)]
 
@@ -253,6 +255,8 @@ def describe(call: AttentionInputs) -> str:
     ]
     if call.mask is not None:
         parts.append(repr(call.mask))
+    if call.state is not None:
+        parts.append(f"state={call.signature[7][3][0][0]}")
     if call.bias is not None:
         parts.append(f"bias {tuple(call.bias.shape)}")
     if call.dropout:

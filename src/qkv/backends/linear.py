@@ -36,8 +36,9 @@ from ..inputs import AttentionInputs, compact, compute_dtype, fold_group, unfold
 from ..masks import Causal, Extent, Mask, Padding, Window
 from ..ops.kernels import IDENTITY, FeatureRule, linear_attention, linear_state_size
 from ..shapes import Bool, Float
-from . import blockwise, sdpa
+from . import blockwise, chunked, sdpa
 from .base import RUNS, Backend, attended_pairs, native_kernel_reasons
+from .recurrent import divided, normalized
 from .reference import Result
 
 CHUNK_NUMBERS = 1 << 20  # the most numbers (tokens × heads × features) in a chunk of the torch engine
@@ -49,7 +50,7 @@ def more_reasons(call: AttentionInputs) -> tuple[str, ...]:
     """Masks that differ by query, and too many features."""
     if not call.similarity.is_product or call.traced:
         return ()
-    reasons = tuple(reason for part in call.mask_parts if (reason := _mask_reason(part)))
+    reasons = tuple(reason for part in call.mask_parts if call.state is None and (reason := _mask_reason(part)))
     if reasons or not call.width:
         return reasons
     count = feature_count(call.similarity, call.width)
@@ -91,6 +92,8 @@ def causal_offset(mask: Mask | None, extent: Extent) -> int | None:
 
 
 def cost(call: AttentionInputs) -> Cost:
+    if call.state is not None:
+        return chunked.cost(call)
     extent, features = call.extent, feature_count(call.similarity, call.width)
     queries, keys = extent.batch * extent.heads * extent.len_q, extent.batch * call.heads_kv * extent.len_k
     size = compute_dtype(call.query.dtype).itemsize
@@ -112,6 +115,8 @@ def state_is_cheaper(call: AttentionInputs) -> bool:
 
 
 def run(call: AttentionInputs) -> Result:
+    if call.state is not None:
+        return chunked.run_state(call)
     result = _run(call)
     # An attended non-finite number makes the answer non-finite: checking the answer is cheaper than all three inputs.
     if ops.all_finite(result.out.detach()):
@@ -307,15 +312,6 @@ def chunk_sums(scan: Scan, before: Tensor | None = None) -> Iterator[tuple[Tenso
         yield scan.sums(chunk, state), state
 
 
-def normalized(y: Tensor, normalize: bool) -> Tensor:
-    """Numerator by denominator; 0 where the denominator is 0."""
-    return _divided(y[..., :-1], y[..., -1:]) if normalize else y[..., :-1]
-
-
-def _divided(numerator: Tensor, denominator: Tensor) -> Tensor:
-    return torch.where(denominator == 0, 0.0, numerator / torch.where(denominator == 0, 1.0, denominator))
-
-
 def gradients(scan: Scan, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value, given that of the output."""
     by_query, by_sums = query_gradients(scan, grad)
@@ -335,7 +331,7 @@ def query_gradients(scan: Scan, grad: Tensor, before: Tensor | None = None) -> t
     for chunk, (y, state) in zip(scan.chunks(), chunk_sums(scan, before), strict=True):
         by_numerator = grad[:, :, chunk.i0 : chunk.i1]
         if scan.maps.normalize:
-            by_numerator = _divided(by_numerator, y[..., -1:])
+            by_numerator = divided(by_numerator, y[..., -1:])
             by_denominator = -(by_numerator * normalized(y, True)).sum(-1, keepdim=True)
         else:
             by_denominator = by_numerator.new_zeros((*by_numerator.shape[:3], 1))
@@ -507,5 +503,6 @@ LINEAR = Backend(
     cost=cost,
     run=run,
     lacks=("similarities without features", "tracing", "weights", "dropout", "empty values", "empty queries"),
+    has_states=True,
     more_reasons=more_reasons,
 )

@@ -28,6 +28,7 @@ from ..inputs import AttentionInputs, compact, compute_dtype, fold_group, is_tra
 from ..shapes import Bool, Float, Int
 from ..similarity import AnySimilarity, FeatureMap, Polynomial, Softmax
 from .base import NEG_INF, Backend, Result, attended_pairs
+from .recurrent import literal_cost, run_literally
 
 NAN = float("nan")
 PairFunction = Callable[[Tensor, Tensor], Tensor]
@@ -325,6 +326,8 @@ def _apply_dropout(call: AttentionInputs, weights: Tensor) -> Tensor:
 
 
 def cost(call: AttentionInputs) -> Cost:
+    if call.state is not None:
+        return literal_cost(call)
     pairs = call.extent.cells
     size = compute_dtype(call.query.dtype).itemsize
     # About eight passes over the scores (product, mask, max, exp, sum, division, product); small matrices stay cached.
@@ -337,6 +340,8 @@ def cost(call: AttentionInputs) -> Cost:
 
 
 def run(call: AttentionInputs) -> Result:
+    if call.state is not None:
+        return run_literally(call)
     query, key, value, finite = call.query, call.key, call.value, False
     keep = call.keep()
     if not call.traced:
@@ -355,4 +360,5 @@ REFERENCE = Backend(
     same_bits_across=("runs at the same number of threads", "layouts"),
     cost=cost,
     run=run,
+    has_states=True,
 )

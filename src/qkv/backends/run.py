@@ -25,6 +25,7 @@ from . import argmax, linear, sdpa
 from .base import NEG_INF, Backend, OutputGradients, Result
 from .description import describe_mask, describe_similarity, mask_from_description, similarity_from_description
 from .dispatch import choose
+from .recurrent import start
 from .reference import gather_best
 
 
@@ -58,7 +59,7 @@ def empty_result(call: AttentionInputs) -> Result:
     out = zero.expand(*query.shape[:3], call.width_v)
     lse = zero[..., 0].to(compute_dtype(query.dtype)) + NEG_INF if call.return_lse else None
     weights = zero.expand(*query.shape[:3], extent.len_k).clone() if call.return_weights else None
-    return Result(out.clone(), lse, weights)
+    return Result(out.clone(), lse, weights, start(call) + zero.sum() if call.return_state else None)
 
 
 def _transform_is_active() -> bool:
@@ -71,7 +72,7 @@ _transform_is_active._dynamo_marked_constant = True  # pyright: ignore[reportFun
 
 def run_as_operator(call: AttentionInputs) -> Result | None:
     """The call as one operator of a compiled program; None if it has to be traced."""
-    if call.backend == "reference" or call.dropout or call.return_weights or not _in_program():
+    if call.backend == "reference" or call.dropout or call.return_weights or call.state or not _in_program():
         return None
     similarity, mask = describe_similarity(call.similarity), describe_mask(call.mask, call.extent, call.query.device)
     if similarity is None or mask is None:

@@ -1,4 +1,4 @@
-"""`decode`: append the new tokens to a cache, then attend to all of its tokens."""
+"""`decode`: append the new tokens to a cache, then attend to all of its tokens. `attend`: without appending."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import atexit
 import math
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple, Never
+from typing import Any, Literal, NamedTuple, Never, overload
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from ..cost.price import Cost, product_flops
 from ..errors import BackendRefused, DtypeError, OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import (
     AttentionInputs,
+    check_flags,
     compute_dtype,
     cut,
     in_transform,
@@ -32,6 +33,7 @@ from ..ops.kernels import NativeStep
 from ..ops.loader import limit_threads_after_fork
 from ..shapes import Float
 from ..similarity import AnySimilarity, Argmax, Softmax, as_similarity
+from ..states import AnyState
 from .formats import StorageFormat
 from .inputs import (
     DecodeInputs,
@@ -56,6 +58,38 @@ atexit.register(_PLANS.clear)
 _threads, _empty_like = torch.get_num_threads, torch.empty_like
 
 
+@overload
+def decode(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cache: KVCache | LinearState,
+    *,
+    similarity: AnySimilarity | None = ...,
+    mask: Mask | None = ...,
+    bias: Tensor | None = ...,
+    lengths: Any = ...,
+    padding: str = ...,
+    return_weights: Literal[False] = ...,
+) -> Tensor: ...
+
+
+@overload
+def decode(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cache: KVCache | LinearState,
+    *,
+    similarity: AnySimilarity | None = ...,
+    mask: Mask | None = ...,
+    bias: Tensor | None = ...,
+    lengths: Any = ...,
+    padding: str = ...,
+    return_weights: bool,
+) -> Any: ...
+
+
 def decode(
     query: Float[Tensor, "batch heads_q n width"],
     key: Float[Tensor, "batch heads_kv n width"],
@@ -65,10 +99,12 @@ def decode(
     similarity: AnySimilarity | None = None,
     mask: Mask | None = None,
     bias: Tensor | None = None,
+    state: AnyState | None = None,
     lengths: Any = None,
     padding: str = _RIGHT,
+    return_weights: bool = False,
     **unknown: Never,
-) -> Float[Tensor, "batch heads_q n value_width"]:
+) -> Any:
     """Append n tokens to the cache and attend from them: V'_i = Σ_{j ≤ i} sim(q_i, k_j) v_j / Σ_{j ≤ i} sim(q_i, k_j).
 
     The result equals the last n rows of `attention` over the whole sequence with the mask `Causal() & mask`, whether
@@ -76,8 +112,8 @@ def decode(
     h // (heads_q // heads_kv). If the call raises, the cache is unchanged. With n = 0 nothing is appended.
 
     float64 queries are computed by torch, others by the native kernel, whose bits do not depend on the number of
-    threads, the other rows of the batch, the memory layout or the chunking. `qkv.explain(..., cache=cache)` says which
-    one runs.
+    threads, the other rows of the batch, the memory layout or, until something is evicted from between, the chunking.
+    `qkv.explain(..., cache=cache)` says which one runs.
 
     Args:
         query: (batch, heads_q, n, width).
@@ -88,15 +124,19 @@ def decode(
         mask: In absolute positions of queries and keys. The query axis of a tensor is the whole sequence, or the n new
             tokens.
         bias: Added to the scores; broadcasts to (batch, heads_q, n, total).
+        state: The gates of the new tokens, for a `LinearState` that was made with `state=`.
         lengths: How many of the n tokens are real in each row; all if None. Padding is not stored, and its output is 0.
         padding: Where the padding of a shorter row is: "right" or "left" of its real tokens.
+        return_weights: Return the weights too: sim(q_i, k_j) / Σ_j sim(q_i, k_j), of which a sink takes its share.
 
     Returns:
-        (batch, heads_q, n, value_width).
+        (batch, heads_q, n, value_width), or that and the weights, float32 (batch, heads_q, n, keys), exactly 0 for keys
+        that are not attended. Key j is the token at position j; after an eviction, what was stored at index j when the
+        call attended: `cache.positions()`, before what this call evicted.
 
     Raises:
         ShapeError, DtypeError, MaskError, OptionError, OptionTypeError: An argument is invalid; gradients are refused.
-        BackendRefused: The cache does not support the mask, the bias or compilation.
+        BackendRefused: The cache does not support the mask, the bias, the weights or compilation.
 
     >>> import torch, qkv
     >>> cache = qkv.KVCache(batch=1, heads=2, width=8, dtype=torch.bfloat16)
@@ -110,8 +150,19 @@ def decode(
         raise_unknown_arguments(decode, unknown)
     limit_threads_after_fork()
     if isinstance(cache, LinearState):
-        return _decode_state(query, key, value, cache, _Options(similarity, mask, bias, lengths, padding))
+        check_flags(return_weights=return_weights)
+        if return_weights:
+            reason = "its sums are shared by all queries and have no single keys"
+            wanted = f"False with a LinearState: {reason}; use a KVCache"
+            raise BackendRefused(complaint("return_weights", "True", wanted), (reason,))
+        return _decode_state(query, key, value, cache, _Options(similarity, mask, bias, lengths, padding), state)
+    if state is not None:
+        wanted = "None with a KVCache, which keeps keys and values and no state"
+        raise OptionTypeError(complaint("state", repr(state), wanted, "make a qkv.LinearState(..., state=...)"))
     if is_compiling():
+        if return_weights:
+            reason = "a compiled step returns the output alone"
+            raise BackendRefused(complaint("return_weights", "True", "False under torch.compile", reason), (reason,))
         return _decode_in_graph(query, key, value, cache, _Options(similarity, mask, bias, lengths, padding))
     if type(cache) is not KVCache:
         cache = check_cache(cache)
@@ -126,25 +177,92 @@ def decode(
             and bias is None
             and lengths is None
             and padding is _RIGHT
+            and return_weights is False
             and not in_transform()
             and type(query) is Tensor
             and (out := _run_plan(plan, query, key, value, cache)) is not None
         ):
             return out
+        check_flags(return_weights=return_weights)
         step = read_decode_inputs(query, key, value, cache, similarity, mask, bias, lengths, padding)
-        return _run(step, cache, similarity)
+        found = _run(step, cache, similarity, return_weights=return_weights)
+        return (found.out, found.weights) if return_weights else found.out
+
+
+def attend(
+    query: Float[Tensor, "batch heads_q n width"],
+    cache: KVCache,
+    *,
+    similarity: AnySimilarity | None = None,
+    mask: Mask | None = None,
+    bias: Tensor | None = None,
+    return_lse: bool = False,
+    return_weights: bool = False,
+    **unknown: Never,
+) -> Any:
+    """Attend to the tokens of a cache without appending: V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j).
+
+    For cross attention, and to look at what a query would read. The cache does not change, its importance neither.
+    The result is that of `attention` with the stored keys and values: every query attends to all tokens of its row
+    unless a mask says otherwise. To a mask, query i is number i of n, and key j is at its position in the cache; so
+    `Causal` must say its offset, `Causal(offset=p)` for queries from position p on. A cache with a window is attended
+    to as by its last token: the last `window` tokens, and the sinks.
+
+    Args:
+        query: (batch, heads_q, n, width).
+        cache: A `KVCache`.
+        similarity: `Softmax` (if None) or `Argmax`.
+        mask: Over (n, positions); a tensor's axis of keys is all positions, evicted ones included.
+        bias: Added to the scores; broadcasts to (batch, heads_q, n, positions).
+        return_lse: Return log Σ_j exp(score) too, sink included; softmax only.
+        return_weights: Return the weights too, as `decode` does.
+
+    Returns:
+        (batch, heads_q, n, value_width), or a tuple in the order (out, lse, weights).
+
+    Raises:
+        ShapeError, DtypeError, MaskError, OptionError, OptionTypeError: As `decode`.
+        BackendRefused: The cache is a `LinearState`, or the call is compiled.
+
+    >>> import torch, qkv
+    >>> cache = qkv.KVCache(batch=1, heads=2, width=8)
+    >>> cache.append(torch.randn(1, 2, 7, 8), torch.randn(1, 2, 7, 8))
+    >>> out, weights = qkv.attend(torch.randn(1, 4, 3, 8), cache, return_weights=True)
+    >>> out.shape, weights.shape, cache.length
+    (torch.Size([1, 4, 3, 8]), torch.Size([1, 4, 3, 7]), 7)
+    """
+    if unknown:
+        raise_unknown_arguments(attend, unknown)
+    limit_threads_after_fork()
+    for given, reason in (
+        (isinstance(cache, LinearState), "a LinearState has sums in place of single keys"),
+        (is_compiling(), "attend cannot be compiled"),
+    ):
+        if given:
+            raise BackendRefused(complaint("cache", type(cache).__name__, "a KVCache, uncompiled", reason), (reason,))
+    cache = check_cache(cache)
+    check_flags(return_lse=return_lse, return_weights=return_weights)
+    with cache._pool.lock:
+        step = read_decode_inputs(query, None, None, cache, similarity, mask, bias, None, _RIGHT)
+        if return_lse and not step.similarity.has_lse:
+            given = f"True with {step.similarity!r}"
+            raise OptionError(complaint("return_lse", given, "False", "only Softmax has a log-sum-exp of scores"))
+        found = _run(step, cache, similarity, return_lse=return_lse, return_weights=return_weights)
+    every = tuple(each for each in found if each is not None)
+    return every if len(every) > 1 else found.out
 
 
 def _plan_key(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, similarity: AnySimilarity | None) -> tuple:
     """What a plan depends on, apart from what `NativeStep` checks itself."""
     shapes = query.shape, key.shape, value.shape
-    return similarity, cache._layout.native_args, cache._window, len(cache._lengths), query.dtype, shapes
+    limits = cache._window, cache._sinks, len(cache._lengths)
+    return similarity, cache._layout.native_args, limits, query.dtype, shapes
 
 
 def _make_plan(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None, options: dict[str, Any]) -> Plan:
     assert NativeStep is not None
     tensors = step.query, step.key, step.value
-    native = NativeStep(*tensors, layout=cache._layout.native_args, window=cache.window, **options)
+    native = NativeStep(*tensors, layout=cache._layout.native_args, window=cache.window, sinks=cache.sinks, **options)
     plan = Plan(similarity, step.extent.len_q, cache.width == cache.value_width, native)
     if len(_PLANS) >= _MAX_PLANS:
         _PLANS.clear()
@@ -166,14 +284,22 @@ def _find_plan(query: Any, key: Any, value: Any, cache: KVCache, similarity: Any
 
 def _run_plan(plan: Plan, query: Tensor, key: Tensor, value: Tensor, cache: KVCache) -> Tensor | None:
     """Run the planned call. Return None, without any effect, if the tensors do not match the plan."""
-    step, n = plan.step, plan.n
-    end = cache._lengths.item(0) + n
+    step, n, importance = plan.step, plan.n, cache._importance_at
+    end, columns = cache._lengths.item(0) + n, 0
+    if cache._eviction is not None:
+        # What is evicted after this call is prepared in it, and what counts only at the end of prompts is set there.
+        if int(cache._lengths.max()) + n >= cache._most or (cache._eviction.observe is not None and n > 1):
+            return None
+        importance = 0 if cache._eviction.observe is not None else importance
     if end > cache._writable_end:
         if not step.fits(query, key, value):
             return None
         cache.reserve(n, None)
+    if importance:
+        importance, columns = cache._importance_at, cache._importance.shape[2]  # pyright: ignore[reportOptionalMemberAccess]
     table = cache._table
-    addresses = table.address, table.slots, cache._lengths_at, cache._handle_lengths_at, _threads()
+    lengths_at = cache._lengths_at, cache._handle_lengths_at
+    addresses = table.address, table.slots, *lengths_at, _threads(), importance, columns
     # empty_like is the fastest allocation but keeps strides; `run` returns False if they are not contiguous.
     if not (plan.out_like_query and step.run(query, key, value, out := _empty_like(query), *addresses)):
         out = torch.empty((*query.shape[:3], cache.value_width), dtype=query.dtype, device="cpu")
@@ -199,7 +325,9 @@ class _Options(NamedTuple):
     padding: str
 
 
-def _decode_state(query: Tensor, key: Tensor, value: Tensor, state: LinearState, options: _Options) -> Tensor:
+def _decode_state(
+    query: Tensor, key: Tensor, value: Tensor, state: LinearState, options: _Options, change: AnyState | None
+) -> Tensor:
     """`decode` with a `LinearState`."""
     similarity, mask, bias, lengths, padding = options
     for name, given in (("mask", mask), ("bias", bias)):
@@ -224,37 +352,68 @@ def _decode_state(query: Tensor, key: Tensor, value: Tensor, state: LinearState,
             raise ShapeError(complaint("query", f"shape {tuple(query.shape)}", "(batch, heads, n, width)"))
         check_query(query, key, state)
         counts, left = check_lengths(lengths, padding, state.batch, key.shape[2])
-        out = state.advance(query, key, value, counts, left)
+        out = state.advance(query, key, value, counts, left, change)
     assert out is not None
     RUNS["decode.state"] += 1
     return out
 
 
-def _run(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None = None) -> Tensor:
-    """Reserve pages, write the tokens, attend, then publish the new lengths."""
-    extent = step.extent
+class Found(NamedTuple):
+    """What a call computes: out (batch, heads_q, n, value_width), lse (batch, heads_q, n) and weights (…, n, slots)."""
+
+    out: Tensor
+    lse: Tensor | None = None
+    weights: Tensor | None = None
+
+
+def _run(
+    step: DecodeInputs,
+    cache: KVCache,
+    similarity: AnySimilarity | None,
+    *,
+    return_lse: bool = False,
+    return_weights: bool = False,
+) -> Found:
+    """Reserve pages, write the tokens, attend, then publish the new lengths. `attend` attends only."""
+    extent, device = step.extent, step.query.device
     no_tokens = extent.len_q == 0 or (step.counts is not None and not step.counts.any())
-    out = allocate((*step.query.shape[:3], cache.value_width), step.query.dtype, step.query.device)
+    shape = step.query.shape[:3]
+    out = allocate((*shape, cache.value_width), step.query.dtype, device)
+    lse = torch.full(shape, -math.inf, dtype=compute_dtype(step.query.dtype), device=device) if return_lse else None
+    weights = allocate((*shape, step.stored_end), torch.float32, device).zero_() if return_weights else None
+    found = Found(out, lse, weights)
     if no_tokens:
-        return out.zero_()
+        out.zero_()
+        return found
+    if step.cross:
+        if _native_reasons(step, cache, return_weights):
+            RUNS["attend.torch"] += 1
+            attend_gathered(step, cache, found)
+        else:
+            RUNS["attend.native"] += 1
+            attend_native(step, cache, found, kernel_options(step))
+        return found
+    before, ready = None if cache._importance is None else cache._importance.clone(), None
     try:
         cache.reserve(extent.len_q, step.counts)
         cache.write(step.key, step.value, step.counts, step.left)
-        if native_reasons_against(step, cache.format):
+        counted = cache.count_from(extent.len_q, step.counts)
+        if _native_reasons(step, cache, return_weights):
             RUNS["decode.torch"] += 1
-            attend_gathered(step, cache, out)
+            attend_gathered(step, cache, found, *counted)
         else:
             RUNS["decode.native"] += 1
             options = kernel_options(step)
-            attend_native(step, cache, out, options)
+            attend_native(step, cache, found, options, *counted)
             sink_varies = isinstance(step.similarity, Softmax) and isinstance(step.similarity.sink, Tensor)
             if not sink_varies and step.mask is None and step.bias is None and step.counts is None:
                 cache._plan = _make_plan(step, cache, similarity, options)
+        ready = cache.prepare(extent.len_q, step.counts)
     except BaseException:
-        cache.cancel()
+        cache.cancel(before)
         raise
-    cache.commit(step.key, step.counts)
-    return out
+    cache.commit(step.key, step.counts, ready)
+    return found
 
 
 def _decode_in_graph(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, options: _Options) -> Tensor:
@@ -301,6 +460,10 @@ def _decode_from_graph(
     """The operator: crop the cache to the handle's lengths, decode, write the new lengths into the handle."""
     cache: KVCache = library.cache_of(handle)
     similarity = _similarity(scale, softcap, argmax) if sink is None else Softmax(scale, softcap, sink)
+    if cache.evicted or cache._importance is not None or cache.sinks:
+        reason = "its handle has no sinks, positions and importance"
+        wanted = "a KVCache without sinks, importance and eviction"
+        raise BackendRefused(complaint("cache", f"{cache!r} in a compiled program", wanted, reason), (reason,))
     with cache._pool.lock:
         # Only the given handle is written: it may be a copy of the cache's own handle.
         own, before = cache.handle, cache.handle.clone()
@@ -411,6 +574,12 @@ def native_reasons_against(step: DecodeInputs, storage: StorageFormat) -> tuple[
     return tuple(reasons)
 
 
+def _native_reasons(step: DecodeInputs, cache: KVCache, return_weights: bool) -> tuple[str, ...]:
+    counts = cache._importance is not None and not step.cross
+    more = ("the kernel for Argmax returns no weights",) if step.is_argmax and (return_weights or counts) else ()
+    return native_reasons_against(step, cache.format) + more
+
+
 def kernel_options(step: DecodeInputs) -> dict[str, Any]:
     """How the native kernel makes weights of scores."""
     chosen = step.similarity
@@ -423,7 +592,14 @@ def kernel_options(step: DecodeInputs) -> dict[str, Any]:
     return options
 
 
-def attend_native(step: DecodeInputs, cache: KVCache, out: Tensor, options: dict[str, Any]) -> None:
+def attend_native(
+    step: DecodeInputs,
+    cache: KVCache,
+    found: Found,
+    options: dict[str, Any],
+    importance: Tensor | None = None,
+    importance_from: np.ndarray | None = None,
+) -> None:
     """Run the native kernel over all queries, or over blocks of queries if the mask has to be materialized."""
     n, band, view = step.extent.len_q, step.band, cache.view()
     start, bias, bounds = int(view.starts.min()), step.bias, None
@@ -432,21 +608,33 @@ def attend_native(step: DecodeInputs, cache: KVCache, out: Tensor, options: dict
     if bias is not None:
         bias = (bias if bias.shape[3] == 1 else bias[..., start:]).to(torch.float32).resolve_neg()
     for i0, i1 in [(0, n)] if band is not None else _query_blocks(step, (0, n), start):
-        query, answer = step.query.detach().resolve_neg()[:, :, i0:i1], out[:, :, i0:i1]
-        target = answer if answer.is_contiguous() else torch.empty_like(answer, memory_format=torch.contiguous_format)
-        positions, counts = step.past + i0, None
+        query = step.query.detach().resolve_neg()[:, :, i0:i1]
+        answers = [None if each is None else each[:, :, i0:i1] for each in found]
+        target, lse, weights = (None if each is None else each.contiguous() for each in answers)
+        assert target is not None
+        positions, counts = step.slots + (0 if step.cross else i0), None
         if step.counts is not None:  # padding is after the real queries of a row, or before them
             skipped = n - step.counts if step.left else np.zeros_like(step.past)
             counts = np.clip(np.minimum(skipped + step.counts, i1) - np.maximum(skipped, i0), 0, None)
-            positions = step.past + np.maximum(i0 - skipped, 0)
-        scores = (*query.shape[:3], step.extent.len_k - start)
+            positions = step.slots + np.maximum(i0 - skipped, 0)
+        scores = (*query.shape[:3], step.stored_end - start)
         part = bias if bias is None or bias.shape[2] == 1 else bias[:, :, i0:i1]
-        keep = None if band is not None else step.keep((i0, i1), (start, step.extent.len_k)).expand(scores)
+        keep = None if band is not None else step.keep((i0, i1), (start, step.stored_end)).expand(scores)
         part = None if part is None else part.expand(scores)
-        rules = {"left": step.left, "keep": keep, "bias": part, "first_key": start, **options}
-        view.attend(query, target, positions, counts=counts, bounds=bounds, **rules)
-        if target is not answer:
-            answer.copy_(target)
+        rules = {"left": step.left, "keep": keep, "bias": part, "first_key": start, "lse": lse, **options}
+        rules |= {"weights": weights, "importance": importance, "cross": step.cross}
+        rules["importance_from"] = None if importance_from is None else importance_from.tolist()
+        limits = bounds
+        if bounds is not None and step.cross and i0:  # the bounds count queries from the first of the call
+            limits = bounds._replace(lower=_moved(bounds.lower, i0), upper=_moved(bounds.upper, i0))
+        view.attend(query, target, positions, counts=counts, bounds=limits, **rules)
+        for answer, computed in zip(answers, (target, lse, weights), strict=True):
+            if answer is not None and computed is not None and answer is not computed:
+                answer.copy_(computed)
+
+
+def _moved(bound: int | None, by: int) -> int | None:
+    return None if bound is None else max(-_UNLIMITED, min(_UNLIMITED, bound + by))
 
 
 def _clamped(bound: Any) -> Any:
@@ -460,51 +648,74 @@ def _query_blocks(step: DecodeInputs, rows: tuple[int, int], start: int) -> Iter
     """Blocks of queries whose mask, from key `start` on, has at most MAX_MASK_CELLS cells."""
     i0, i1 = rows
     extent = step.extent
-    keys = extent.len_k - start
+    keys = step.stored_end - start
     cells = extent.batch * extent.heads * keys
     if (i1 - i0) * cells > MAX_MASK_CELLS:
         # Most masks broadcast over heads or batch rows: measure the mask of one query.
-        cells = max(keys, step.keep((i0, i0 + 1), (start, extent.len_k)).numel())
+        cells = max(keys, step.keep((i0, i0 + 1), (start, step.stored_end)).numel())
     height = max(1, MAX_MASK_CELLS // cells)
     for start in range(i0, i1, height):
         yield start, min(i1, start + height)
 
 
-def attend_gathered(step: DecodeInputs, cache: KVCache, out: Tensor) -> None:
+def attend_gathered(
+    step: DecodeInputs,
+    cache: KVCache,
+    found: Found,
+    importance: Tensor | None = None,
+    importance_from: np.ndarray | None = None,
+) -> None:
     """The torch path: gather tokens into tensors, row by row if rows differ, and run a backend of `attention`."""
     dtype, device = compute_dtype(step.query.dtype), step.query.device
-    out.zero_()
-    window, band, view = cache.window, step.band, cache.view()
+    found.out.zero_()
+    return_lse, return_weights = found.lse is not None, found.weights is not None or importance is not None
+    window, sinks, band, view = cache.window, cache.sinks, step.band, cache.view()
     # A band mask need not be materialized.
-    cells = band is None or band.starts is not None or band.stops is not None
+    cells = band is None or band.starts is not None or band.stops is not None or (step.cross and step.mask is not None)
     lower, upper = (None, 1) if cells or band is None else (band.lower, 1 if band.upper is None else band.upper)
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
         for rows, i0, i1 in _equal_row_groups(step, view.starts):
-            past = int(step.past[rows.start])
-            start, stop = int(view.starts[rows.start]), past + i1 - i0
+            past = int(step.slots[rows.start])
+            start, stop = int(view.starts[rows.start]), past + (0 if step.cross else i1 - i0)
+            if stop <= start:
+                continue
             key, value = (tensor.to(device, dtype) for tensor in view.read(rows, start, stop))
             for j0, j1 in _query_blocks(step, (i0, i1), start) if cells else [(i0, i1)]:
                 offset = past - start + j0 - i0
-                mask = Causal(offset=offset + min(1, upper) - 1)
+                mask = None if step.cross else Causal(offset=offset + min(1, upper) - 1)
                 if window is not None:
-                    mask = mask & Window(left=window - 1, offset=offset)
-                if lower is not None:
+                    slots = torch.arange(start, stop, device=device)
+                    recent = Dense(slots >= stop - window) if step.cross else Window(left=window - 1, offset=offset)
+                    recent = recent | Dense(slots < sinks) if sinks else recent
+                    mask = recent if mask is None else mask & recent
+                if lower is not None and mask is not None:
                     mask = mask & Window(left=0, offset=offset + lower)
                 if cells:
-                    mask = mask & Dense(cut(step.keep((j0, j1), (start, stop)), rows, *(slice(None),) * 3))
+                    keep = Dense(cut(step.keep((j0, j1), (start, stop)), rows, *(slice(None),) * 3))
+                    mask = keep if mask is None else mask & keep
                 bias = step.bias
                 if bias is not None:
                     bias = cut(bias, rows, slice(None), slice(j0, j1), slice(start, stop)).to(dtype)
                 query = step.query.detach()[rows, :, j0:j1].to(dtype)
-                backend = _gathered_backend(math.prod(query.shape[:3]) * (stop - start))
-                call = read_inputs(query, key, value, step.similarity, mask, bias, 0.0, backend, False, False)
-                out[rows, :, j0:j1] = choose(call).run(call).out
+                backend = _gathered_backend(0 if return_weights else math.prod(query.shape[:3]) * (stop - start))
+                returns = return_lse, return_weights
+                call = read_inputs(query, key, value, step.similarity, mask, bias, 0.0, backend, *returns)
+                result = choose(call).run(call)
+                found.out[rows, :, j0:j1] = result.out
+                if found.lse is not None and result.lse is not None:
+                    found.lse[rows, :, j0:j1] = result.lse
+                if result.weights is not None and found.weights is not None:
+                    found.weights[rows, :, j0:j1, start:stop] = result.weights.to(torch.float32)
+                if result.weights is not None and importance is not None:
+                    first = 0 if importance_from is None else int(importance_from[rows.start]) - past - (j0 - i0)
+                    counted = result.weights[:, :, max(first, 0) :].unflatten(1, (cache.heads, -1)).sum((2, 3))
+                    importance[rows, :, start:stop] += counted.to("cpu", torch.float32)
 
 
 def _equal_row_groups(step: DecodeInputs, first: np.ndarray) -> Iterator[tuple[slice, int, int]]:
     """Slices of batch rows that can be computed together, each with the range of their real queries."""
     n, batch = step.extent.len_q, step.extent.batch
-    if step.counts is None and (step.past == step.past[0]).all() and (first == first[0]).all():
+    if step.counts is None and (step.slots == step.slots[0]).all() and (first == first[0]).all():
         yield slice(0, batch), 0, n
         return
     for row in range(batch):

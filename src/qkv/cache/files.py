@@ -2,10 +2,12 @@
 
 A KVCache: key (batch, heads, span, width) and value (…, value_width) in the storage dtype, for int8 key_scale and
 value_scale (batch, heads, span); lengths and starts (batch,). Index t of row b is the token at position starts[b] + t;
-zeros follow the last token. The metadata have dtype, capacity and window.
+zeros follow the last token. The metadata have dtype, capacity, window and sinks. After an eviction, lengths and starts
+count slots, and gone, counts, at and since are those of `Remaining`. importance (batch, heads, span) if it is kept.
 
 A LinearState: lengths and summed (batch,), the sums, and key, value and keep of the recent tokens. The metadata have
-the similarity's repr, the dtype and the sizes.
+the similarity's repr, the dtype and the sizes. With `state=`: lengths and summed, the state, that before the recent
+tokens, and these: features of keys, values, gate and beta; the metadata also have the state's class and rollback.
 """
 
 from __future__ import annotations
@@ -22,8 +24,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..backends.recurrent import Tokens
 from ..errors import OptionError, OptionTypeError, QkvError, complaint
 from ..similarity import AnySimilarity
+from ..states import KINDS, Decay
+from .changing import StateContents
+from .eviction import Policy, Remaining
 from .formats import FORMATS, StorageFormat
 from .pages import PAGE, StoredTokens
 from .state import RecentTokens, StateSnapshot, WideningSums
@@ -37,7 +43,8 @@ _STATE_FORMAT, _STATE_VERSION = "qkv.LinearState", "1"
 _SAFETENSORS_DTYPES = {torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.bfloat16: "BF16"}
 _SAFETENSORS_DTYPES |= {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16"}
 _SAFETENSORS_DTYPES |= {torch.int64: "I64", torch.int8: "I8"}
-# Bytes. A cache has at most six tensors: its header needs less than 2 KiB.
+_LIMITS = "capacity", "window", "sinks"
+# Bytes. A cache has at most eleven tensors: its header needs less than 4 KiB.
 _MAX_CACHE_HEADER = 1 << 16
 _MAX_LENGTH = 1 << 48
 MAX_MODEL_HEADER = 100_000_000  # bytes; safetensors itself refuses longer headers
@@ -47,7 +54,7 @@ def save(cache: KVCache, path: str | os.PathLike[str]) -> None:
     target = check_path(path)
     with cache.lock:
         tensors = _cache_tensors(cache)
-        limits = {name: str(limit or "") for name, limit in (("capacity", cache.capacity), ("window", cache.window))}
+        limits = {name: str(getattr(cache, name) or "") for name in _LIMITS}
     about = {"format": _FORMAT, "version": _VERSION, "dtype": cache.format.name}
     write_safetensors(target, tensors, about | limits)
 
@@ -120,16 +127,17 @@ def _number(source: Path, about: dict[str, str], name: str) -> int:
     return int(text)
 
 
-def load(kind: type[KVCache], path: str | os.PathLike[str]) -> KVCache:
+def load(kind: type[KVCache], path: str | os.PathLike[str], eviction: Policy | None = None) -> KVCache:
     """Load a cache; raise OptionError if the file is damaged or not a cache."""
     with opened(path, _FORMAT, _VERSION) as (source, file, about):
         found = [each for each in FORMATS.values() if each.name == about.get("dtype")]
         if not found:
             raise damaged_file(source, f"dtype {about.get('dtype')!r}")
         storage = found[0]
-        capacity, window = (None if about.get(n) == "" else _number(source, about, n) for n in ("capacity", "window"))
-        if 0 in (capacity, window):
-            raise damaged_file(source, f"capacity {capacity} and window {window}")
+        given = (None if about.get(name, "") == "" else _number(source, about, name) for name in _LIMITS)
+        limits: dict[str, int | None] = dict(zip(_LIMITS, given, strict=True))
+        if 0 in limits.values():
+            raise damaged_file(source, ", ".join(f"{name} {limit}" for name, limit in limits.items()))
         key = tuple(file.get_slice("key").get_shape()) if "key" in file.keys() else ()  # noqa: SIM118
         if len(key) != 4 or min(key[0], key[1], key[3]) < 1:
             raise damaged_file(source, f"key of shape {key}")
@@ -137,8 +145,13 @@ def load(kind: type[KVCache], path: str | os.PathLike[str]) -> KVCache:
         expected = {"key": (key, numbers), "value": ((*key[:3], -1), numbers), "lengths": per_row, "starts": per_row}
         if storage.has_scales:
             expected |= {"key_scale": (key[:3], "F32"), "value_scale": (key[:3], "F32")}
+        names = set(file.keys())
+        if "importance" in names:
+            expected["importance"] = key[:3], "F32"
+        if "gone" in names:
+            expected |= {"at": ((*key[:2], -1), "I64")} | dict.fromkeys(("gone", "counts", "since"), per_row)
         tensors = _read_tensors(source, file, expected)
-    return _build_cache(kind, source, storage, capacity, window, tensors)
+    return _build_cache(kind, source, storage, limits, tensors, eviction)
 
 
 def _cache_tensors(cache: KVCache) -> dict[str, Tensor]:
@@ -155,22 +168,27 @@ def _cache_tensors(cache: KVCache) -> dict[str, Tensor]:
     names = ("key", "value", "key_scale", "value_scale") if cache.format.has_scales else ("key", "value")
     tensors = {name: stacked([getattr(stored, name) for _, stored in rows]) for name in names}
     starts = torch.tensor([start for start, _ in rows], dtype=torch.int64)
-    return tensors | {"lengths": cache.lengths, "starts": starts}
+    if (sums := cache.importance_sums) is not None:
+        tensors["importance"] = sums[:, :, :span].clone()
+    if cache.evicted:
+        tensors |= {name: torch.from_numpy(each.copy()) for name, each in cache.native_arrays[1]._asdict().items()}
+    return tensors | {"lengths": torch.from_numpy(cache.stored_lengths.copy()), "starts": starts}
 
 
 def _build_cache(
     kind: type[KVCache],
     source: Path,
     storage: StorageFormat,
-    capacity: int | None,
-    window: int | None,
+    limits: dict[str, int | None],
     tensors: dict[str, Tensor],
+    eviction: Policy | None,
 ) -> KVCache:
+    capacity, window, sinks = limits.values()
     lengths, starts = tensors["lengths"].numpy(), tensors["starts"].numpy()
     (batch, heads, span, width), value_width = tensors["key"].shape, tensors["value"].shape[3]
     counts = lengths - starts
     # With a window, at least the keys that the next query attends to are stored; without one, all.
-    latest = np.zeros_like(lengths) if window is None else np.maximum(lengths - window, 0)
+    latest = np.zeros_like(lengths) if window is None or sinks else np.maximum(lengths - window, 0)
     in_order = (starts >= 0) & (starts <= lengths) & (lengths <= _MAX_LENGTH)
     valid = (in_order & (starts % PAGE == 0) & (starts <= latest)).all() and int(counts.max()) == span
     if not valid or (capacity is not None and int(lengths.max()) > capacity):
@@ -178,11 +196,18 @@ def _build_cache(
     for name in ("key", "value") if storage.has_scales else ():
         if not storage.is_valid(tensors[name], tensors[f"{name}_scale"]):
             raise damaged_file(source, f"{name} with values that quantization cannot produce")
+    remaining, importance = None, tensors.get("importance")
+    if "gone" in tensors:
+        remaining = Remaining(*(tensors[name].numpy() for name in Remaining._fields))
+        if not remaining.is_valid(lengths):
+            raise damaged_file(source, "invalid positions")
+    forgetting = {"window": window, "sinks": sinks or 0, "importance": importance is not None}
     try:
-        cache = kind(batch, heads, width, value_width=value_width, window=window, dtype=storage.dtype)
+        cache = kind(batch, heads, width, value_width=value_width, dtype=storage.dtype, **forgetting)
     except QkvError as error:
         raise damaged_file(source, str(error)) from error
-    cache.fill(starts, lengths, capacity, StoredTokens(**{n: tensors[n] for n in StoredTokens._fields if n in tensors}))
+    stored = StoredTokens(**{n: tensors[n] for n in StoredTokens._fields if n in tensors})
+    cache.fill(starts, lengths, capacity, stored, remaining, importance, eviction)
     return cache
 
 
@@ -254,9 +279,18 @@ def save_state(state: LinearState, path: str | os.PathLike[str]) -> None:
     with state.lock:
         contents, sums = state._contents, state._sums
         tensors = {name: torch.from_numpy(getattr(contents, name).copy()) for name in ("lengths", "summed")}
-        if contents.sums is not None and sums is not None:
+        more = {"rollback": str(state._rollback)}
+        if isinstance(contents, StateContents):
+            change = state._change
+            more["state"] = (change if isinstance(change, type) else type(change)).__name__
+            parts = {"state": contents.state, "rate": _rate_tensor(change, state.heads)}
+            if contents.recent is not None:
+                parts |= {"before": contents.before, "keep": contents.kept(), **contents.recent._asdict()}
+                del parts["query"]  # the features of the keys
+            tensors |= {name: tensor for name, tensor in parts.items() if tensor is not None}
+        elif contents.sums is not None and sums is not None:
             tensors["sums"] = sums.unpack(contents.sums)
-        if contents.columns:
+        if isinstance(contents, StateSnapshot) and contents.columns:
             keep = torch.ones(state.batch, contents.columns, dtype=torch.bool)
             keep = keep if contents.keep is None else contents.keep
             tensors |= {"key": contents.key, "value": contents.value, "keep": keep}
@@ -264,7 +298,12 @@ def save_state(state: LinearState, path: str | os.PathLike[str]) -> None:
         dtype = "" if state.token_type is None else str(state.token_type[0]).removeprefix("torch.")
     sizes = {name: str(getattr(state, name)) for name in ("batch", "heads", "width", "value_width")}
     about = {"format": _STATE_FORMAT, "version": _STATE_VERSION, "similarity": repr(state.similarity), "dtype": dtype}
-    write_safetensors(target, tensors, about | sizes)
+    write_safetensors(target, tensors, about | sizes | (more if "state" in more else {}))
+
+
+def _rate_tensor(change: Any, heads: int) -> Tensor | None:
+    rate = getattr(change, "rate", None)
+    return None if rate is None else torch.as_tensor(rate, dtype=torch.float64).detach().expand(heads)
 
 
 def load_state(kind: type[LinearState], path: str | os.PathLike[str], similarity: AnySimilarity) -> LinearState:
@@ -278,7 +317,13 @@ def load_state(kind: type[LinearState], path: str | os.PathLike[str], similarity
         if "lengths" not in file.keys() or tuple(file.get_slice("lengths").get_shape()) != (sizes[0],):  # noqa: SIM118
             raise damaged_file(source, f"batch {sizes[0]} and another number of lengths")
         try:
-            state = kind(similarity, *sizes[:3], value_width=sizes[3])
+            change, rollback = None, 0
+            if "state" in about:
+                kinds = {kind.__name__: kind for kind in KINDS} | {"Decay": Decay(0.0)}  # its rate is read below
+                if about["state"] not in kinds:
+                    raise OptionError(f"state {about['state']!r}")
+                change, rollback = kinds[about["state"]], _number(source, about, "rollback")
+            state = kind(similarity, *sizes[:3], value_width=sizes[3], state=change, rollback=rollback)
         except QkvError as error:
             raise damaged_file(source, str(error)) from error
         dtype = about.get("dtype")
@@ -286,10 +331,61 @@ def load_state(kind: type[LinearState], path: str | os.PathLike[str], similarity
             raise damaged_file(source, f"dtype {dtype!r}")
         token_dtype = getattr(torch, dtype) if dtype else None
         names = set(file.keys())
+        if change is not None:
+            axes = len(file.get_slice("gate").get_shape()) - 2 if "gate" in names else 1
+            tensors = _read_tensors(source, file, _expected_of_change(state, names, token_dtype, axes))
+            return _build_changing(state, source, tensors, token_dtype)
         # Sums that overflow float32 are float64.
         wide = token_dtype is torch.float64 or ("sums" in names and file.get_slice("sums").get_dtype() == "F64")
         tensors = _read_tensors(source, file, _expected_tensors(state, names, token_dtype, "F64" if wide else "F32"))
     return _build_state(state, source, tensors, token_dtype)
+
+
+def _expected_of_change(
+    state: LinearState, names: set[str], token_dtype: torch.dtype | None, gate_axes: int
+) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shapes (-1: any size) and dtypes of the tensors of a state that changes. gate_axes: those of the saved gates."""
+    batch, heads, features = state.batch, state.heads, state._maps.features
+    columns = state.value_width + state.similarity.normalizes
+    kind = "F64" if token_dtype is torch.float64 else "F32"
+    expected: dict[str, tuple[tuple[int, ...], str]] = {"lengths": ((batch,), "I64"), "summed": ((batch,), "I64")}
+    shapes = {
+        "state": (batch, heads, features, columns),
+        "before": (batch, heads, features, columns),
+        "key": (batch, heads, -1, features),
+        "value": (batch, heads, -1, columns),
+        "gate": (batch, heads, -1, *((features,) if gate_axes == 2 else ())),
+        "beta": (batch, heads, -1),
+    }
+    expected |= {name: (shape, kind) for name, shape in shapes.items() if name in names}
+    others: dict[str, tuple[tuple[int, ...], str]] = {"keep": ((batch, -1), "BOOL"), "rate": ((heads,), "F64")}
+    needed = names | ({"rate"} if isinstance(state._change, Decay) else set())
+    return expected | {name: other for name, other in others.items() if name in needed}
+
+
+def _build_changing(
+    state: LinearState, source: Path, tensors: dict[str, Tensor], token_dtype: torch.dtype | None
+) -> LinearState:
+    lengths, summed = tensors["lengths"].numpy().copy(), tensors["summed"].numpy().copy()
+    counts, recent = np.zeros_like(lengths), None
+    names = {"before", "key", "value", "keep"} & tensors.keys()
+    if names:
+        parts = [tensors.get(name) for name in ("key", "value", "gate", "beta", "keep")]
+        columns = {t.shape[1 if t.dim() == 2 else 2] for t in parts if t is not None}
+        if len(names) != 4 or len(columns) != 1:
+            raise damaged_file(source, "key, value, gate, beta and keep of different lengths")
+        counts = tensors["keep"].sum(1).numpy()
+        recent = Tokens(tensors["key"], *parts[:4])  # pyright: ignore[reportArgumentType]
+    valid = (summed >= 0).all() and (lengths <= _MAX_LENGTH).all() and np.array_equal(lengths - summed, counts)
+    if not valid or (token_dtype is None) != ("state" not in tensors) or (token_dtype is None and lengths.any()):
+        raise damaged_file(source, "invalid lengths")
+    if "rate" in tensors:
+        state._change = Decay(tensors["rate"])
+    if token_dtype is not None:
+        state.token_type = token_dtype, torch.device("cpu")
+        last, before = tensors["state"], tensors.get("before")
+        state._contents = StateContents(last, before, recent, tensors.get("keep"), lengths, summed)
+    return state
 
 
 def _expected_tensors(

@@ -51,7 +51,12 @@ class _Lengths(_CacheSizes, Protocol):
     @property
     def row_lengths(self) -> np.ndarray: ...
     @property
+    def stored_lengths(self) -> np.ndarray: ...
+    @property
     def window(self) -> int | None: ...
+    @property
+    def sinks(self) -> int: ...
+    def slot_positions(self, slots: int) -> Tensor | None: ...
 
 
 _MAX_SCORES = 2**62
@@ -60,15 +65,18 @@ _MAX_SCORES = 2**62
 class DecodeInputs(NamedTuple):
     """query (batch, heads_q, n, width), key (batch, heads_kv, n, width), value (…, n, value_width).
 
-    mask: resolved over the whole sequence. bias: with four dimensions.
+    mask: resolved over the whole sequence. bias: with four dimensions, its keys by slot.
     counts: how many of the n new tokens of each row are real, the last ones if `left`; None for all.
     past: the tokens of each row before the call.
     extent: batch, heads_q, n, and the length of the longest row including the new tokens.
+    slots: the slots of each row that are in use before the call; past where nothing was evicted.
+    positions: of each slot, (batch, heads_kv, slots); None where slots are positions.
+    cross: the queries are not tokens of the cache: query i of n, as in `attention`; key and value are None.
     """
 
     query: Tensor
-    key: Tensor
-    value: Tensor
+    key: Any
+    value: Any
     similarity: Softmax | Argmax
     mask: Mask | None
     bias: Tensor | None
@@ -76,6 +84,14 @@ class DecodeInputs(NamedTuple):
     left: bool
     past: np.ndarray
     extent: Extent
+    slots: np.ndarray
+    positions: Tensor | None = None
+    cross: bool = False
+
+    @property
+    def stored_end(self) -> int:
+        """The slots of the longest row, new tokens included."""
+        return self.extent.len_k if self.positions is None else self.positions.shape[2]
 
     @property
     def is_argmax(self) -> bool:
@@ -87,19 +103,25 @@ class DecodeInputs(NamedTuple):
         if self.mask is None:
             return Band()
         total = self.extent.len_k
-        return self.mask.band(self.extent._replace(len_q=total))
+        band = self.mask.band(self.extent if self.cross else self.extent._replace(len_q=total))
+        if band is None or self.positions is None:
+            return band
+        # Causality, which holds anyway, is the same rule for slots.
+        return Band() if band.is_trivial or (band == Band(upper=1) and not self.cross) else None
 
     def keep(self, rows: tuple[int, int], keys: tuple[int, int]) -> Tensor:
-        """The mask of the new queries rows[0] to rows[1] - 1, in four dimensions, each full or 1."""
+        """The mask of the new queries rows[0] to rows[1] - 1 for these slots, in four dimensions, each full or 1."""
         assert self.mask is not None
-        at = _positions(self.past, self.counts, self.left, self.extent.len_q)
-        return self.mask.cells(_PositionedGrid(self.extent, rows, keys, self.query.device, at))
+        at = _positions(self.past, self.counts, self.left, self.extent.len_q, self.cross)
+        over = keys if self.positions is None else (0, self.extent.len_k)
+        cells = self.mask.cells(_PositionedGrid(self.extent, rows, over, self.query.device, at))
+        return cells if self.positions is None else _by_slot(cells, self.positions[..., slice(*keys)], self.extent)
 
 
 def read_decode_inputs(
     query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
     cache: _Lengths,
     similarity: AnySimilarity | None,
     mask: Mask | None,
@@ -107,40 +129,51 @@ def read_decode_inputs(
     lengths: Any,
     padding: str,
 ) -> DecodeInputs:
-    """Check every argument of `decode` once. The caller must have the cache's lock."""
-    check_tensors(query, key, value)
+    """Check every argument of `decode` once, or of `attend`, whose key and value are None. The caller must have the
+    cache's lock."""
+    given = (query, query, query) if key is None or value is None else (query, key, value)
+    cross = key is None
+    check_tensors(*given)
     if query.dim() != 4:
         wanted = "four dimensions: batch, heads, new tokens, width"
         raise ShapeError(complaint("query", f"shape {tuple(query.shape)}", wanted))
-    check_cache_fit(cache, key, value, query.shape[1])
+    if not cross:
+        check_cache_fit(cache, *given[1:], query.shape[1])
     chosen = check_cache_similarity(similarity)
     sink = chosen.sink if isinstance(chosen, Softmax) else None
     for name, tensor in (("query", query), ("key", key), ("value", value), ("bias", bias), ("sink", sink)):
         if isinstance(tensor, Tensor):
             check_no_gradient(name, tensor)
-    if is_traced(query, key, value):
+    if is_traced(*given):
         reason = "torch.func, forward-mode AD and subclasses of tensors hide the numbers that a cache keeps"
-        raise BackendRefused(f"decode: {reason}. Hint: call it on ordinary tensors, or use qkv.attention.", (reason,))
+        hint = "call it on ordinary tensors, or use qkv.attention"
+        raise BackendRefused(f"{'attend' if cross else 'decode'}: {reason}. Hint: {hint}.", (reason,))
     check_query(query, key, cache)
 
     batch, heads, n, _ = query.shape
     counts, left = check_lengths(lengths, padding, batch, n)
-    past = cache.row_lengths.copy()
-    total = int(past.max()) + n if counts is None else int((past + counts).max())
+    past, slots = cache.row_lengths.copy(), cache.stored_lengths.copy()
+    more = 0 if cross else n if counts is None else counts
+    total = int((past + more).max())
     if batch * heads * n * total >= _MAX_SCORES:
         shapes = f"{tuple(query.shape)} with {total} keys"
         wanted = f"fewer than {_MAX_SCORES} scores: the sizes overflow 64 bits"
         raise ShapeError(complaint("query, key", shapes, wanted))
     extent = Extent(batch, heads, n, total)
-    if mask is not None:
+    if mask is not None and cross:
+        mask = resolve_mask(mask, extent, traced=False)
+    elif mask is not None:
         mask = _resolve_positions(mask, extent, past, counts, left)
         if cache.window is not None:
-            _check_reach(mask, extent, _positions(past, counts, left, n), cache.window)
+            _check_reach(mask, extent, _positions(past, counts, left, n), cache.window, cache.sinks)
     if bias is not None:
         bias = check_bias(bias, query, extent, chosen)
     if isinstance(sink, Tensor):
         check_sink(sink, query, heads)
-    return DecodeInputs(query, key, value, chosen, mask, bias, counts, left, past, extent)
+    positions = cache.slot_positions(int((slots + more).max()))
+    if bias is not None and positions is not None:
+        bias = _by_slot(bias, positions, extent)
+    return DecodeInputs(query, key, value, chosen, mask, bias, counts, left, past, extent, slots, positions, cross)
 
 
 def check_cache_similarity(similarity: AnySimilarity | None) -> Softmax | Argmax:
@@ -156,7 +189,7 @@ def check_cache_similarity(similarity: AnySimilarity | None) -> Softmax | Argmax
     raise BackendRefused(complaint("similarity", repr(chosen), "Softmax or Argmax", f"{reason}; {hint}"), (reason,))
 
 
-def check_query(query: Tensor, key: Tensor, cache: _CacheSizes) -> None:
+def check_query(query: Tensor, key: Tensor | None, cache: _CacheSizes) -> None:
     """Check the query against the cache and a key that fits the cache."""
     batch, heads, n, width = query.shape
     if (batch, width) != (cache.batch, cache.width):
@@ -166,8 +199,18 @@ def check_query(query: Tensor, key: Tensor, cache: _CacheSizes) -> None:
         wanted = f"a multiple of the cache's {cache.heads} heads"
         hint = "query head h reads key/value head h // (heads_q // heads_kv)"
         raise ShapeError(complaint("query", f"{heads} heads", wanted, hint))
-    if key.shape[2] != n:
+    if key is not None and key.shape[2] != n:
         raise ShapeError(complaint("key", f"{key.shape[2]} new tokens", f"{n}, one for each query"))
+
+
+def _by_slot(keys: Tensor, positions: Tensor, extent: Extent) -> Tensor:
+    """Columns of a mask or bias (batch or 1, heads or 1, n or 1, keys or 1) at the position of each slot."""
+    if keys.shape[3] == 1:
+        return keys
+    every = positions.to(keys.device).repeat_interleave(extent.heads // positions.shape[1], dim=1)[:, :, None]
+    wide = keys.expand(extent.batch, extent.heads, *keys.shape[2:])
+    # The slots of a shorter row go on behind the longest one; they are not attended.
+    return wide.gather(3, every.clamp(max=extent.len_k - 1).expand(*wide.shape[:3], -1))
 
 
 def keep_under_tracing(mask: Mask | None, n: int) -> Tensor | None:
@@ -207,8 +250,10 @@ def _part_under_tracing(part: Mask, n: int) -> Tensor | None:
     raise BackendRefused(f"mask: {reason}. Hint: for a window, use KVCache(window=...).", (reason,))
 
 
-def _positions(past: np.ndarray, counts: np.ndarray | None, left: bool, n: int) -> np.ndarray:
+def _positions(past: np.ndarray, counts: np.ndarray | None, left: bool, n: int, cross: bool = False) -> np.ndarray:
     """The absolute position of each new query, (batch, n), or (1, n) when all rows are equal."""
+    if cross:
+        return np.arange(n)[None]
     first = past if counts is None or not left else past - (n - counts)
     if (first == first[0]).all():
         first = first[:1]
@@ -254,7 +299,7 @@ def _resolve_positions(mask: Mask, extent: Extent, past: np.ndarray, counts: np.
     return resolve_mask(_select_rows(checked, extent, at), extent._replace(len_q=extent.len_k), traced=False)
 
 
-def _check_reach(mask: Mask, extent: Extent, at: np.ndarray, window: int) -> None:
+def _check_reach(mask: Mask, extent: Extent, at: np.ndarray, window: int, sinks: int) -> None:
     """Refuse a mask that allows keys which have left the cache's window: they are not stored.
 
     `Causal`, `Padding` and `Segments` say which tokens exist, not how far a query reaches; the window bounds them.
@@ -265,10 +310,10 @@ def _check_reach(mask: Mask, extent: Extent, at: np.ndarray, window: int) -> Non
         return
     reaching = next((part for part in parts if not isinstance(part, _RowMask)), None)
     behind = int(at.max(initial=0)) - window + 1  # the keys before it are outside of the last query's window
-    if reaching is None and behind > 0:
+    if reaching is None and behind > sinks:
         rows = 0, extent.len_q
-        cells = mask.cells(_PositionedGrid(extent, rows, (0, behind), None, at))
-        distance = torch.from_numpy(at)[:, None, :, None] - torch.arange(behind)
+        cells = mask.cells(_PositionedGrid(extent, rows, (sinks, behind), None, at))
+        distance = torch.from_numpy(at)[:, None, :, None] - torch.arange(sinks, behind)
         reaching = parts[0] if bool((cells.cpu() & (distance >= window)).any()) else None
     if reaching is not None:
         hint = f"earlier keys are evicted; join & qkv.Window(left={window - 1}) to it, or use a cache without a window"

@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..cost.price import readable_bytes
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import check_size
 from ..ops.kernels import cache_append, cache_attend, populate_memory
 from ..ops.library import register_cache
-from ..shapes import Float
+from ..shapes import Float, Int
+from .eviction import Policy, Remaining, as_policy, selected
 from .formats import StorageFormat
 from .inputs import check_crop, check_lengths, check_new_tokens, check_rows
 from .pages import (
@@ -57,6 +59,7 @@ class CacheView(NamedTuple):
     pool: PagePool
     table: PageTable
     window: int | None
+    sinks: int
 
     @property
     def starts(self) -> np.ndarray:
@@ -99,7 +102,8 @@ class CacheView(NamedTuple):
         if bounds is not None:
             rules |= {name: getattr(bound, "tolist", lambda b=bound: b)() for name, bound in bounds._asdict().items()}
         threads = torch.get_num_threads()
-        cache_attend(query, out, **self.pages(positions, counts), window=self.window, threads=threads, **rules)
+        rules |= {"window": self.window, "sinks": self.sinks, "threads": threads}
+        cache_attend(query, out, **self.pages(positions, counts), **rules)
 
     def pages(self, positions: np.ndarray, counts: np.ndarray | None) -> dict[str, Any]:
         """The pages, and which tokens the call is about, for the native functions."""
@@ -110,6 +114,17 @@ class CacheView(NamedTuple):
             "positions": positions.tolist(),
             "counts": None if counts is None else counts.tolist(),
         }
+
+
+class Compacted(NamedTuple):
+    """Rows after an eviction, in new pages: what `KVCache.apply` makes visible, or `discard` drops."""
+
+    lengths: np.ndarray
+    table: PageTable
+    remaining: Remaining
+    importance: Tensor | None
+    new: list[int]
+    unused: list[int]
 
 
 class KVCache(TokenStore):
@@ -129,6 +144,10 @@ class KVCache(TokenStore):
             cache grows.
         window: Sliding window. A query at position p attends to the keys p − window + 1 … p, and pages that only hold
             older keys are reused.
+        sinks: With a window, the first tokens, which every query attends to as well (StreamingLLM).
+        importance: Whether to keep the sum of the attention weights of each key, `importance()`.
+        eviction: A policy of `qkv.cache`, such as `HeavyHitters(96, 32)`, which decides what a row forgets: after a
+            call, or for `SnapKV` when `evict()` is called. Capacity is then that of the tokens stored at a time.
         dtype: Storage format: float32, float16, bfloat16, or int8 with one scale per token and head; `cache.formats`
             takes more. Appended tokens may have any dtype that qkv supports; they are rounded once, on append.
 
@@ -160,6 +179,9 @@ class KVCache(TokenStore):
         value_width: int | None = None,
         capacity: int | None = None,
         window: int | None = None,
+        sinks: int = 0,
+        importance: bool = False,
+        eviction: Policy | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         batch, heads, width = check_size("batch", batch), check_size("heads", heads), check_size("width", width)
@@ -170,7 +192,10 @@ class KVCache(TokenStore):
         if batch * layout.page_bytes * (1 + (capacity or 0) // PAGE) >= 1 << 62:
             given = f"batch {batch}, heads {heads}, width {width}, capacity {capacity}"
             raise ShapeError(complaint("batch, heads, width, capacity", given, "sizes whose bytes fit into 62 bits"))
-        self._setup(layout, PagePool(layout.page_bytes), batch, capacity, window)
+        policy = None if eviction is None else as_policy(eviction)
+        counted = importance or (policy is not None and policy.uses_importance)
+        check_forgetting(window, check_size("sinks", sinks, least=0), policy, counted)
+        self._setup(layout, PagePool(layout.page_bytes), batch, capacity, window, sinks, policy, counted)
         if capacity is not None:
             self._preallocate()
 
@@ -181,6 +206,19 @@ class KVCache(TokenStore):
     @property
     def window(self) -> int | None:
         return self._window
+
+    @property
+    def sinks(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._sinks
+
+    @property
+    def eviction(self) -> Policy | None:
+        return self._eviction
+
+    @property
+    def evicts_after_prompt(self) -> bool:
+        """Whether the policy waits for `evict()`."""
+        return self._eviction is not None and self._eviction.after_prompt
 
     @property
     def dtype(self) -> torch.dtype:
@@ -215,13 +253,38 @@ class KVCache(TokenStore):
 
     @property
     def row_lengths(self) -> np.ndarray:
-        """`lengths` as the array that the cache itself uses: callers copy it or hold the lock."""
+        """`lengths` as an array that the cache itself may use: callers copy it or hold the lock."""
+        return self._lengths + self._remaining.gone if self._evicted else self._lengths
+
+    @property
+    def stored_lengths(self) -> np.ndarray:
         return self._lengths
 
+    @property
+    def stored(self) -> Int[Tensor, " batch"]:
+        """How many tokens each row stores, int64 (batch,)."""
+        return torch.from_numpy(np.where(self._lengths > 0, self._lengths - self._table.first * PAGE, 0))
+
+    @property
+    def evicted(self) -> bool:
+        """Whether slots are no longer positions."""
+        return self._evicted
+
+    def slot_positions(self, slots: int) -> Int[Tensor, "batch heads slots"] | None:
+        return self._remaining.positions(slots) if self._evicted else None
+
     def __repr__(self) -> str:
-        given = {"capacity": self.capacity, "window": self.window}
+        given = {"capacity": self.capacity, "window": self.window, "sinks": self.sinks, "eviction": self.eviction}
         limits = "".join(f", {name}={limit}" for name, limit in given.items() if limit)
         return f"KVCache({self.sizes_text}, {self.format.name}{limits})"
+
+    def _repr_html_(self) -> str:
+        found = {"rows": self.batch, "key/value heads": self.heads, "width": self.sizes_text.rsplit(" ", 1)[-1]}
+        found |= {"tokens": ", ".join(map(str, self.row_lengths[:8])) + (", …" if self.batch > 8 else "")}
+        found |= {"format": self.format.name, "memory": readable_bytes(self.nbytes)}
+        found |= {"capacity": self.capacity, "window": self.window}
+        rows = (f"<tr><th scope='row'>{name}</th><td>{value}</td></tr>" for name, value in found.items() if value)
+        return f"<table><caption>KVCache</caption>{''.join(rows)}</table>"
 
     def append(
         self,
@@ -261,7 +324,8 @@ class KVCache(TokenStore):
     def crop(self, n: Any) -> None:
         """Keep the first n tokens of each row.
 
-        With a window, n is refused if keys that a query at position n attends to have already been evicted.
+        n is refused if keys that a query at position n attends to have already been evicted: with a window, or below
+        the length at which a policy evicted last. What later queries added to the importance of keys stays.
 
         Args:
             n: One number, for which shorter rows are unchanged, or one for each row.
@@ -275,7 +339,7 @@ class KVCache(TokenStore):
         tensor([1, 3])
         """
         with self.lock:
-            self._rewind(check_crop(n, self._lengths, "cache"))
+            self._rewind(check_crop(n, self.row_lengths, "cache"))
 
     def reorder(self, index: Any) -> None:
         """Replace the rows by rows[index], as in beam search; a row may be repeated or dropped, and batch may change.
@@ -297,7 +361,8 @@ class KVCache(TokenStore):
                 for _ in range(times[row] - 1):
                     self._pool.share(old.row_pages(row).tolist())
             unused = [page for row in np.flatnonzero(times == 0).tolist() for page in old.row_pages(row).tolist()]
-            self._set_rows(lengths, table)
+            importance = None if self._importance is None else self._importance[torch.from_numpy(rows)]
+            self._set_rows(lengths, table, self._remaining.take_rows(rows), importance)
             self._plan = None
             self._return_pages(unused)
 
@@ -326,9 +391,13 @@ class KVCache(TokenStore):
                 wanted = "one dtype and device in both, those of the first tokens"
                 raise DtypeError(complaint("other", f"tokens of {other.token_type}", wanted))
             lengths = np.concatenate([self._lengths, other._lengths])
-            table = self._table.with_rows_of(other._table)
+            table, importance = self._table.with_rows_of(other._table), None
+            if self._importance is not None and other._importance is not None:
+                both = self._importance, other._importance
+                columns = max(each.shape[2] for each in both)
+                importance = torch.cat([_widened(each, columns) for each in both])
             self._pool.share(other._table.all())
-            self._set_rows(lengths, table)
+            self._set_rows(lengths, table, self._remaining.with_rows_of(other._remaining), importance)
             self.token_type, self._plan = self.token_type or other.token_type, None
 
     def fork(self) -> KVCache:
@@ -345,9 +414,11 @@ class KVCache(TokenStore):
         """
         with self.lock:
             other = object.__new__(type(self))
-            other._setup(self._layout, self._pool, self.batch, self._capacity, self._window)
+            forgetting = self._window, self._sinks, self._eviction, self._importance is not None
+            other._setup(self._layout, self._pool, self.batch, self._capacity, *forgetting)
             self._pool.share(self._table.all())
-            other._set_rows(self._lengths, self._table.copy())
+            importance = None if self._importance is None else self._importance.clone()
+            other._set_rows(self._lengths, self._table.copy(), self._remaining, importance)
             other.token_type, other.keep_past = self.token_type, self.keep_past
             self._clear_writable_end()
             return other
@@ -356,7 +427,9 @@ class KVCache(TokenStore):
         """Remove all tokens; tokens that are appended later may have another dtype."""
         with self.lock:
             unused = self._table.all()
-            self._set_rows(np.zeros_like(self._lengths), PageTable.empty(self.batch))
+            nothing = Remaining.all(self.batch, self.heads)
+            importance = None if self._importance is None else torch.zeros_like(self._importance)
+            self._set_rows(np.zeros_like(self._lengths), PageTable.empty(self.batch), nothing, importance)
             self.token_type = self._plan = None
             self._return_pages(unused)
 
@@ -369,12 +442,13 @@ class KVCache(TokenStore):
     def tensors(self) -> tuple[Float[Tensor, "b h tokens d"], Float[Tensor, "b h tokens dv"]]:
         """Return a copy of keys and values as tensors, zero where a row stores no token.
 
-        They hold the positions `start` to `length` − 1: all of them without a window. Their dtype is float16 or
-        bfloat16 for caches of that dtype, and float32 otherwise.
+        They hold the positions `start` to `length` − 1: all of them without a window. After an eviction they hold what
+        is stored, in order: `positions()`. Their dtype is float16 or bfloat16 for caches of that dtype, and float32
+        otherwise.
         """
         with self.lock:
             first = self.start
-            shape = self.batch, self.heads, self.length - first
+            shape = self.batch, self.heads, int(self._lengths.max()) - first
             dtype = self.format.read_dtype
             key, value = (allocate((*shape, width), dtype).zero_() for width in (self.width, self.value_width))
             for row in range(self.batch):
@@ -383,6 +457,60 @@ class KVCache(TokenStore):
                 key[row, :, new], value[row, :, new] = from_storage(self._layout, stored)
             return key, value
 
+    def positions(self) -> Int[Tensor, "batch heads tokens"]:
+        """The position of each token of `tensors()`; −1 where a row stores none.
+
+        >>> import torch
+        >>> cache = KVCache(batch=1, heads=1, width=2)
+        >>> cache.append(torch.ones(1, 1, 5, 2), torch.ones(1, 1, 5, 2))
+        >>> cache.evict(lambda importance, positions, length: positions % 2 == 0)
+        >>> cache.positions(), cache.lengths, cache.stored
+        (tensor([[[0, 2, 4]]]), tensor([5]), tensor([3]))
+        """
+        with self.lock:
+            found = self._remaining.positions(int(self._lengths.max()))
+            slots = np.arange(found.shape[2])
+            stored = (slots >= self._table.first[:, None] * PAGE) & (slots < self._lengths[:, None])
+            return found.masked_fill(~torch.from_numpy(stored)[:, None], -1)[:, :, self.start :]
+
+    def importance(self) -> Float[Tensor, "batch heads tokens"]:
+        """For each token of `tensors()`, the sum of the weights of all queries and query heads that attended to it.
+
+        Kept with `importance=True` and by policies that use it; `SnapKV` restricts it to the last queries of a prompt.
+        """
+        with self.lock:
+            if self._importance is None:
+                given = "a cache that does not keep it"
+                raise OptionError(complaint("cache", given, "KVCache(..., importance=True)"))
+            return self._importance[:, :, : int(self._lengths.max())].clone()
+
+    def evict(self, policy: Policy | Any = None) -> None:
+        """Forget tokens: those that stay move to new pages, and the others' pages are released.
+
+        Later queries attend to what stays, with masks and biases at the positions of `positions()`. Forks are not
+        changed. `lengths` still counts all tokens; `stored` those that stay.
+
+        Args:
+            policy: A policy of `qkv.cache`, or a function as `Select` has; that of the cache if None.
+
+        >>> import torch, qkv
+        >>> cache = KVCache(batch=1, heads=1, width=2)
+        >>> cache.append(torch.ones(1, 1, 130, 2), torch.ones(1, 1, 130, 2))
+        >>> cache.evict(qkv.cache.FirstLast(2, 30))
+        >>> cache.stored, cache.length
+        (tensor([32]), 130)
+        """
+        with self.lock:
+            if policy is None and self._eviction is None:
+                wanted = "a policy, or KVCache(eviction=...)"
+                raise OptionError(complaint("policy", "None", wanted, "a window evicts by itself"))
+            chosen = self._eviction if policy is None else as_policy(policy, "policy")
+            assert chosen is not None
+            check_forgetting(self._window, self._sinks, chosen, self._importance is not None)
+            ready = self._compact(chosen, self._lengths, np.flatnonzero(self._lengths > chosen.keep))
+            if ready is not None:
+                self.apply(ready)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the cache to a safetensors file. The file is replaced atomically."""
         from .files import save
@@ -390,18 +518,33 @@ class KVCache(TokenStore):
         save(self, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> KVCache:
-        """Read a cache that `save` wrote. The header is checked before memory for the tensors is allocated."""
+    def load(cls, path: str | os.PathLike[str], *, eviction: Policy | None = None) -> KVCache:
+        """Read a cache that `save` wrote. The header is checked before memory for the tensors is allocated.
+
+        A file has no policy: give the `eviction` that goes on.
+        """
         from .files import load
 
-        return load(cls, path)
+        return load(cls, path, None if eviction is None else as_policy(eviction))
 
     # An append is `reserve`, `write`, `commit`; `view` reads tokens in between. `_lengths` alone defines which tokens
     # are stored and is written last, in one operation, so an interrupted append has no effect. Callers of the methods
     # below hold `lock` and have checked their arguments.
 
-    def _setup(self, layout: PageLayout, pool: PagePool, batch: int, capacity: int | None, window: int | None) -> None:
+    def _setup(
+        self,
+        layout: PageLayout,
+        pool: PagePool,
+        batch: int,
+        capacity: int | None,
+        window: int | None,
+        sinks: int,
+        eviction: Policy | None,
+        counted: bool,
+    ) -> None:
         self._layout, self._pool, self._capacity, self._window = layout, pool, capacity, window
+        self._sinks = sinks
+        self._set_policy(eviction)
         self._sizes = layout.heads, layout.width, layout.value_width
         self._preallocated: list[int] = []  # unused pages of those that capacity allocated
         self._preallocated_count = 0
@@ -409,14 +552,27 @@ class KVCache(TokenStore):
         self.keep_past = False  # whether pages outside the window are kept until `evict_past`
         self.token_type: tuple[torch.dtype, torch.device] | None = None  # of the first append
         self._plan: Any = None  # plan of the last checked decode call; valid while batch and `token_type` stay
-        self._set_rows(np.zeros(batch, dtype=np.int64), PageTable.empty(batch, _FIRST_SLOTS))
+        importance = torch.zeros(batch, layout.heads, PAGE, device="cpu") if counted else None
+        nothing = Remaining.all(batch, layout.heads)
+        self._set_rows(np.zeros(batch, dtype=np.int64), PageTable.empty(batch, _FIRST_SLOTS), nothing, importance)
+
+    def _set_policy(self, eviction: Policy | None) -> None:
+        self._eviction = eviction
+        # From this many slots of a row on, it evicts after a call.
+        self._most = _NO_LIMIT if eviction is None or eviction.after_prompt else eviction.keep + eviction.every
 
     def __del__(self) -> None:
         if hasattr(self, "_table"):
             self._pool.release_later(self._table, self._preallocated)
 
-    def _set_rows(self, lengths: np.ndarray, table: PageTable) -> None:
-        """Replace lengths and page table.
+    def _set_rows(
+        self,
+        lengths: np.ndarray,
+        table: PageTable,
+        remaining: Remaining | None = None,
+        importance: Tensor | None = None,
+    ) -> None:
+        """Replace lengths and page table, and unless None what remains and its importance.
 
         `handle` = [cache number, lengths...] is the tensor that represents the cache in a compiled graph. It has its
         own copy of the lengths, updated after `_lengths`, because a graph may run a step on a copy of the handle.
@@ -429,9 +585,15 @@ class KVCache(TokenStore):
             handle[0] = self._number
         copy = handle.numpy()[1:]
         copy_at = address_of(copy)
+        remaining = self._remaining if remaining is None else remaining
+        importance = self._importance if importance is None and hasattr(self, "_importance") else importance
+        importance_at = 0 if importance is None else importance.data_ptr()
+        evicted = bool(remaining.gone.any())
         # No call in between, so no interrupt can separate these assignments.
         self._table, self._lengths, self._lengths_at = table, lengths, address
         self._handle_lengths, self._handle_lengths_at, self.handle = copy, copy_at, handle
+        self._remaining, self._evicted = remaining, evicted
+        self._importance, self._importance_at = importance, importance_at
         copy[:] = lengths
 
     def _clear_writable_end(self) -> None:
@@ -448,12 +610,18 @@ class KVCache(TokenStore):
         assert self._capacity is not None
         pages = -(-self._capacity // PAGE)
         if self._window is not None:
-            pages = min(pages, -(-self._window // PAGE) + 2)
+            pages = min(pages, -(-self._window // PAGE) + 2 + -(-self._sinks // PAGE))
         self._preallocated_count = len(self._lengths) * pages
         self._preallocated = self._pool.take(self._preallocated_count, prompt=True)
 
     def reserve(self, n: int, counts: np.ndarray | None) -> None:
         """Add the pages that n (or counts[b]) more tokens need, each owned by this cache alone."""
+        self._reserve(n, counts)
+        if self._importance is not None and (slots := int(self._table.stop.max()) * PAGE) > self._importance.shape[2]:
+            self._importance = _widened(self._importance, 1 << (slots - 1).bit_length())
+            self._importance_at = self._importance.data_ptr()
+
+    def _reserve(self, n: int, counts: np.ndarray | None) -> None:
         lengths, pool = self._lengths, self._pool
         equal_rows = self._writable_end > 0
         if counts is None and (self._reserve_next(int(lengths[0]) + n) if equal_rows else self._reserve_prompt(n)):
@@ -528,8 +696,10 @@ class KVCache(TokenStore):
         self._writable_end = min(int(table.stop.min()) * PAGE, _NO_LIMIT if self._capacity is None else self._capacity)
         self._evict_from = _NO_LIMIT if self._window is None else (int(table.first.min()) + 1) * PAGE + self._window
 
-    def cancel(self) -> None:
-        """Undo `reserve` after an error: remove the pages without tokens."""
+    def cancel(self, importance: Tensor | None = None) -> None:
+        """Undo `reserve` after an error: remove the pages without tokens; restore the importance of before."""
+        if importance is not None:
+            self._importance, self._importance_at = importance, importance.data_ptr()
         self._writable_end = self._evict_from = 0
         self._return_pages(self._table.cut_from(pages_for(self._lengths)))
 
@@ -548,8 +718,11 @@ class KVCache(TokenStore):
             self._write_row(row, int(self._lengths[row]), stored)
 
     def _write_row(self, row: int, position: int, stored: StoredTokens) -> None:
+        self._write_pages(self._table.row_pages(row, position // PAGE).tolist(), position, stored)
+
+    def _write_pages(self, pages: list[int], position: int, stored: StoredTokens) -> None:
         done, count = 0, stored.key.shape[1]
-        for page in self._table.row_pages(row, position // PAGE).tolist():
+        for page in pages:
             slot = (position + done) % PAGE
             part = slice(done, min(count, done + PAGE - slot))
             if part.start == part.stop:
@@ -557,14 +730,17 @@ class KVCache(TokenStore):
             write_page(self._layout, self._pool.page(page), slot, stored.map(itemgetter((slice(None), part))))
             done = part.stop
 
-    def commit(self, key: Tensor, counts: np.ndarray | None) -> None:
-        """Make the written tokens visible."""
+    def commit(self, key: Tensor, counts: np.ndarray | None, ready: Compacted | None = None) -> None:
+        """Make the written tokens visible, and what `prepare` returned."""
         if self.token_type is None:
             self.token_type = key.dtype, key.device
-        self.advance(key.shape[2], counts)
+        self.advance(key.shape[2], counts, ready)
 
-    def advance(self, n: int, counts: np.ndarray | None) -> None:
+    def advance(self, n: int, counts: np.ndarray | None, ready: Compacted | None = None) -> None:
         """Make n (or counts[b]) written tokens visible; `commit` without the tokens."""
+        if ready is not None:
+            self.apply(ready)
+            return
         if counts is not None:
             self._writable_end = self._evict_from = 0
         self._lengths += n if counts is None else counts
@@ -578,25 +754,154 @@ class KVCache(TokenStore):
         if self.keep_past:
             return
         first = (self._lengths - self._window) // PAGE
-        if (first > self._table.first).any():
+        if self._sinks:
+            self._close_gap(first)
+        elif (first > self._table.first).any():
             self._evict_from = 0
             self._return_pages(self._table.cut_below(first))
             self._evict_from = (int(self._table.first.min()) + 1) * PAGE + self._window if self._writable_end else 0
 
+    def _close_gap(self, first: np.ndarray) -> None:
+        """Remove the pages between those of the sinks and page first[b]; later pages take their numbers."""
+        head, window = -(-self._sinks // PAGE), self._window or 0
+        if (first > head).any():
+            table, lengths, changed, unused = self._table.copy(), self._lengths.copy(), {}, []
+            for row in np.flatnonzero(first > head).tolist():
+                cut, stop = int(first[row]), int(table.stop[row])
+                unused += table.array[row, head:cut].tolist()
+                table.array[row, head : stop - cut + head] = table.array[row, cut:stop]
+                table.stop[row] -= cut - head
+                lengths[row] -= (cut - head) * PAGE
+                gone = int(self._remaining.gone[row]) + (cut - head) * PAGE
+                at = np.broadcast_to(np.arange(head * PAGE), (self.heads, head * PAGE))
+                changed[row] = gone, at, head * PAGE + gone + window - 1
+            self._set_rows(lengths, table, self._remaining.with_rows(changed))
+            self._return_pages(unused)
+        if not self._pool.shared and int(self._lengths.min()) == int(self._lengths.max()):
+            self._set_writable_end()
+            self._evict_from = (head + 1) * PAGE + window
+
     def evict_past(self) -> None:
-        """Evict what `keep_past` has kept outside the window."""
-        if self.keep_past and self._window is not None:
+        """Evict what `keep_past` has kept outside the window, or for the policy."""
+        if self.keep_past:
             self.keep_past = False
-            self._evict()
+            if self._window is not None:
+                self._evict()
+            elif (ready := self.prepare(0, None)) is not None:
+                self.apply(ready)
             self.keep_past = True
+
+    def prepare(self, n: int, counts: np.ndarray | None) -> Compacted | None:
+        """What the policy leaves of the rows with n (or counts[b]) written tokens, if it is to evict now."""
+        if self._eviction is None or self.keep_past:
+            return None
+        lengths = self._lengths + (n if counts is None else counts)
+        if int(lengths.max()) < self._most:
+            return None
+        return self._compact(self._eviction, lengths, np.flatnonzero(lengths >= self._most))
+
+    def _compact(self, policy: Policy, lengths: np.ndarray, rows: np.ndarray) -> Compacted | None:
+        """Copy what stays of the rows, all written before, into new pages. Nothing is visible yet."""
+        table, new, unused, changed = self._table.copy(), [], [], {}
+        lengths, importance, view = lengths.copy(), self._importance, self.view()
+        heads = torch.arange(self.heads)[:, None]
+        at, past = self._remaining.positions(int(lengths.max())), lengths + self._remaining.gone
+        importance = None if importance is None else importance.clone()
+        try:
+            for row in rows.tolist():
+                end = int(lengths[row])
+                sums = None if importance is None else importance[row, :, :end]
+                keep = selected(policy, None if sums is None else sums.clone(), at[row, :, :end], int(past[row]))
+                count = keep.shape[1]
+                if count == end:
+                    continue
+                stored = view.stored(row, 0, end).map(itemgetter((heads, keep)))
+                gone, positions = int(past[row]) - count, at[row].gather(1, keep)
+                if policy.positions == "renumbered":
+                    if policy.rotate is not None and count:
+                        key, value = from_storage(self._layout, stored)
+                        key = policy.rotate(key.float(), torch.arange(count) + gone - positions)
+                        stored = to_storage(self._layout, key, value)._replace(
+                            value=stored.value, value_scale=stored.value_scale
+                        )
+                    positions = None
+                pages = self._take(-(-count // PAGE))
+                new += pages
+                unused += table.row_pages(row).tolist()
+                table.array[row, : len(pages)] = pages
+                table.stop[row] = len(pages)
+                self._write_pages(pages, 0, stored)
+                lengths[row] = count
+                changed[row] = gone, None if positions is None else positions.numpy(), int(past[row])
+                if importance is not None and sums is not None:
+                    kept = sums.gather(1, keep)
+                    importance[row] = 0
+                    importance[row, :, :count] = kept
+        except BaseException:
+            self._return_pages(new)
+            raise
+        return Compacted(lengths, table, self._remaining.with_rows(changed), importance, new, unused)
+
+    def apply(self, ready: Compacted) -> None:
+        """Make an eviction visible, together with the tokens that were written before it."""
+        self._set_rows(ready.lengths, ready.table, ready.remaining, ready.importance)
+        self._return_pages(ready.unused)
+        if not self._pool.shared and int(ready.lengths.min()) == int(ready.lengths.max()):
+            self._set_writable_end()
+
+    def discard(self, ready: Compacted | None) -> None:
+        """Drop an eviction that was prepared."""
+        if ready is not None:
+            self._return_pages(ready.new)
+
+    def count_from(self, n: int, counts: np.ndarray | None) -> tuple[Tensor | None, np.ndarray | None]:
+        """Where the weights of n (or counts[b]) new queries are added, and from which slot on they count.
+
+        With a policy that observes the last queries of a prompt, neither those before nor single steps count.
+        """
+        if self._importance is None or self._eviction is None or self._eviction.observe is None:
+            return self._importance, None
+        if n <= 1:
+            return None, None
+        every = np.full(self.batch, n) if counts is None else counts
+        self._importance[torch.from_numpy(every >= self._eviction.observe)] = 0
+        return self._importance, self._lengths + every - self._eviction.observe
+
+    @property
+    def native_numbers(self) -> tuple[int, ...]:
+        """What a program is told of the tokens: table, layout, what was evicted, window, sinks."""
+        table = self._table.address, self._table.slots, *self._layout.native_args
+        return *table, address_of(self._remaining.gone), -1 if self._window is None else self._window, self._sinks
+
+    @property
+    def native_arrays(self) -> tuple[PageTable, Remaining]:
+        """The objects whose addresses `native_numbers` has; they are replaced rather than moved."""
+        return self._table, self._remaining
+
+    @property
+    def importance_sums(self) -> Tensor | None:
+        """`importance` as the tensor that the cache itself uses."""
+        return self._importance
 
     def _rewind(self, lengths: np.ndarray) -> None:
         """Shorten rows to these lengths."""
-        shortened = self._lengths > lengths
+        shortened = self.row_lengths > lengths
         if not shortened.any():
             return
-        table = self._table.copy()
-        if self._window is not None:
+        table, remaining, importance = self._table.copy(), None, self._importance
+        if self._evicted:
+            too_short = shortened & (lengths < self._remaining.since) & (lengths > 0)
+            if too_short.any():
+                wanted = f"at least {int(self._remaining.since[too_short].max())}, or 0"
+                hint = "tokens that a shorter row attended to were evicted"
+                raise OptionError(complaint("n", int(lengths[too_short].min()), wanted, hint))
+            lengths = np.where(shortened & (lengths > 0), lengths - self._remaining.gone, lengths)
+            lengths = np.where(shortened, lengths, self._lengths)
+            remaining = self._remaining.with_rows(dict.fromkeys(np.flatnonzero(lengths == 0).tolist(), (0, None, 0)))
+        if importance is not None:
+            beyond = torch.arange(importance.shape[2]) >= torch.from_numpy(lengths)[:, None, None]
+            importance = importance.masked_fill(beyond, 0)
+        if self._window is not None and not self._sinks:
             # A query at position n attends to keys from n - window + 1 on; at position 0 to no stored key.
             least = np.where(table.first > 0, table.first * PAGE + self._window - 1, 0)
             too_short = shortened & (lengths < least) & (lengths > 0)
@@ -606,27 +911,40 @@ class KVCache(TokenStore):
                 raise OptionError(complaint("n", int(lengths[too_short].min()), wanted, hint))
         unused = table.cut_from(pages_for(lengths))
         table.first[lengths == 0] = table.stop[lengths == 0] = 0
-        self._set_rows(lengths, table)
+        self._set_rows(lengths, table, remaining, importance)
         self._return_pages(unused)
         if not self._pool.shared and int(lengths.min()) == int(lengths.max()):
             self._set_writable_end()
 
     def view(self) -> CacheView:
         """What the cache stores now, written tokens included; valid while the lock is held."""
-        return CacheView(self._layout, self._pool, self._table, self._window)
+        return CacheView(self._layout, self._pool, self._table, self._window, self._sinks)
 
-    def fill(self, starts: np.ndarray, lengths: np.ndarray, capacity: int | None, stored: StoredTokens) -> None:
+    def fill(
+        self,
+        starts: np.ndarray,
+        lengths: np.ndarray,
+        capacity: int | None,
+        stored: StoredTokens,
+        remaining: Remaining | None,
+        importance: Tensor | None,
+        eviction: Policy | None,
+    ) -> None:
         """Store the tokens of a file, (batch, heads, span, …), in a new cache: those of row b from starts[b] on.
 
         The capacity applies, but pages are allocated as needed: the metadata of a file must not allocate memory.
         """
+        check_forgetting(self._window, self._sinks, eviction, importance is not None)
         self._capacity = capacity
+        self._set_policy(eviction)
         self._lengths[:] = starts
         self._table.first[:] = self._table.stop[:] = starts // PAGE
         self.reserve(0, lengths - starts)
         for row, count in enumerate((lengths - starts).tolist()):
             self._write_row(row, int(starts[row]), stored.map(itemgetter((row, slice(None), slice(0, count)))))
-        self._set_rows(lengths, self._table)
+        if importance is not None and self._importance is not None:
+            importance = _widened(importance, self._importance.shape[2])
+        self._set_rows(lengths, self._table, remaining, importance)
 
     def stored_row(self, row: int) -> tuple[int, StoredTokens]:
         """The first stored position of a row, and its tokens from there on, in the storage format."""
@@ -649,6 +967,22 @@ class KVCache(TokenStore):
             self._preallocated.extend(pages[:missing])
             pages = pages[missing:]
         self._pool.release(pages)
+
+
+def _widened(importance: Tensor, columns: int) -> Tensor:
+    return torch.nn.functional.pad(importance, (0, columns - importance.shape[2]))
+
+
+def check_forgetting(window: int | None, sinks: int, policy: Policy | None, counted: bool) -> None:
+    """Refuse two rules about what is forgotten, and a policy without what it needs."""
+    if sinks and window is None:
+        raise OptionError(complaint("sinks", sinks, "0 without a window", "or give the window= of recent tokens"))
+    if window is not None and (policy is not None or counted):
+        name, given = ("eviction", repr(policy)) if policy is not None else ("importance", "True")
+        hint = "a window evicts by itself"
+        raise OptionError(complaint(name, f"{given} with window={window}", "one of the two", hint))
+    if policy is not None and policy.uses_importance and not counted:
+        raise OptionError(complaint("policy", repr(policy), "a cache with importance=True", "it ranks keys by it"))
 
 
 def check_cache(cache: object) -> KVCache:

@@ -33,7 +33,7 @@ from ..cost.price import readable_bytes
 from ..cost.sizes import PAGE
 from ..errors import OptionTypeError, complaint
 from ..ops.kernels import advise_huge_pages, populate_memory
-from ..shapes import Float
+from ..shapes import Float, Int
 from .formats import INT8_MAX, StorageFormat, storage_format
 
 _ALIGNMENT = 64
@@ -184,11 +184,21 @@ class TokenStore:
     """What a `KVCache` and a `LinearState` have in common: sizes, lengths, and copies that are forks."""
 
     _sizes: tuple[int, int, int]
+    sinks = 0  # tokens in front of a window
 
     @property
     def row_lengths(self) -> np.ndarray:
         """`lengths` as the array that the object itself uses: callers copy it or hold the lock."""
         raise NotImplementedError
+
+    @property
+    def stored_lengths(self) -> np.ndarray:
+        """The slots of each row that are in use: `row_lengths`, without what was evicted from between."""
+        return self.row_lengths
+
+    def slot_positions(self, slots: int) -> Int[Tensor, "batch heads slots"] | None:
+        """The positions of the first slots, tokens that come next included; None if slots are positions."""
+        return None
 
     def fork(self) -> Self:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""LinearState: the sums that decoding with a feature map needs, in constant memory."""
+"""LinearState: the sums that decoding with a feature map needs, in constant memory; with gates in `changing.py`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from .. import ops
 from ..backends.linear import PIECE_NUMBERS, Chunk, KeyRange, Scan, normalized, run_native
 from ..errors import OptionError, OptionTypeError, complaint
 from ..features import MAX_FEATURES, FeatureMaps, feature_maps
-from ..inputs import check_size
+from ..inputs import check_size, check_state_similarity, compute_dtype
 from ..ops.kernels import IDENTITY, FeatureRule, linear_state_size
 from ..shapes import Bool, Float
 from ..similarity import AnySimilarity, FeatureMap, Polynomial, Similarity, as_similarity
+from ..states import AnyState
+from .changing import StateContents, advance, check_change, empty_contents, state_of_tokens
 from .inputs import check_crop, check_lengths, check_new_tokens, check_rows
 from .kv import Padding
 from .pages import LockOwner, TokenStore
@@ -63,6 +65,34 @@ class StateSnapshot(NamedTuple):
         assert self.recent is not None
         return self.recent.value[:, :, : self.columns]
 
+    def cropped(self, lengths: np.ndarray) -> StateSnapshot:
+        """The first `lengths` tokens of each row; only recent tokens are removed."""
+        if self.recent is None or np.array_equal(lengths, self.lengths):
+            return self
+        keep = self.keep
+        if keep is None:
+            keep = torch.ones(len(lengths), self.columns, dtype=torch.bool, device=self.key.device)
+        wanted = torch.from_numpy(lengths - self.summed).to(keep.device)
+        keep = keep & (keep.cumsum(1) <= wanted.unsqueeze(1))
+        columns = int(keep.any(0).nonzero().max()) + 1 if bool(keep.any()) else 0
+        keep = keep[:, :columns]
+        return self._replace(columns=columns, keep=None if bool(keep.all()) else keep, lengths=lengths)
+
+    def taken(self, rows: np.ndarray) -> StateSnapshot:
+        """The rows of the batch with these indices."""
+
+        def taken(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor[torch.from_numpy(rows).to(tensor.device)]
+
+        recent = None
+        if self.columns:
+            key, value = (t[:1].expand(len(rows), -1, -1, -1) for t in (self.key, self.value))
+            recent = RecentTokens(key, value, self.key.shape[2])
+            index = torch.from_numpy(rows).to(self.key.device)
+            recent.write(self.key[index], self.value[index])
+        lengths, summed = self.lengths[rows], self.summed[rows]
+        return StateSnapshot(taken(self.sums), recent, self.columns, taken(self.keep), lengths, summed)
+
 
 def _empty_snapshot(batch: int) -> StateSnapshot:
     zeros = np.zeros(batch, dtype=np.int64)
@@ -77,16 +107,23 @@ class LinearState(TokenStore):
     be removed from a sum: `crop` goes back to recent tokens, or to a `snapshot`. If a call raises, the state is
     unchanged. Forks share a lock, so threads may use them together. `copy.deepcopy` makes a fork.
 
+    With `state=`, the sums change before a token is added (qkv.states), and each token is added at once. The gates of
+    new tokens are given to `decode` and `append`.
+
     Args:
         similarity: A `FeatureMap` or a `Polynomial`.
         batch: Rows of the batch.
         heads: Key/value heads.
         width: Width of a key.
         value_width: Width of a value; `width` if None.
+        state: None; one of the classes `Gated`, `Delta`, `GatedDelta` and `KDA`; or a `Decay`, which is the same for
+            all tokens.
+        rollback: With `state=`, how many of the last tokens `crop` can remove, in any row: the state before them is
+            kept too.
 
     Raises:
         OptionError: A size is below 1, or the map has too many features.
-        OptionTypeError: The similarity has no feature map.
+        OptionTypeError: The similarity has no feature map, or the state is of no such kind.
 
     >>> import torch, qkv
     >>> state = LinearState(qkv.FeatureMap(qkv.features.elu1), batch=1, heads=2, width=4)
@@ -99,7 +136,15 @@ class LinearState(TokenStore):
     """
 
     def __init__(
-        self, similarity: AnySimilarity, batch: int, heads: int, width: int, *, value_width: int | None = None
+        self,
+        similarity: AnySimilarity,
+        batch: int,
+        heads: int,
+        width: int,
+        *,
+        value_width: int | None = None,
+        state: AnyState | type[AnyState] | None = None,
+        rollback: int = 0,
     ) -> None:
         self._similarity = _check_similarity(similarity)
         batch, heads, width = check_size("batch", batch), check_size("heads", heads), check_size("width", width)
@@ -116,8 +161,17 @@ class LinearState(TokenStore):
         self._shared = LockOwner()
         self.token_type: tuple[torch.dtype, torch.device] | None = None
         self._sums: WideningSums | None = None
-        self._contents = _empty_snapshot(batch)
-        self._snapshots: list[StateSnapshot] = []
+        self._change, self._rollback = check_change(state), check_size("rollback", rollback, least=0)
+        if self._change is not None:
+            check_state_similarity(self._similarity, self._change)
+        elif rollback:
+            hint = "without state=, crop goes back to recent tokens, and to a snapshot()"
+            raise OptionError(complaint("rollback", rollback, "0 without state=", hint))
+        self._contents: StateSnapshot | StateContents = self._empty(batch)
+        self._snapshots: list[StateSnapshot | StateContents] = []
+
+    def _empty(self, batch: int) -> StateSnapshot | StateContents:
+        return _empty_snapshot(batch) if self._change is None else empty_contents(batch)
 
     @property
     def lock(self) -> Any:
@@ -141,12 +195,19 @@ class LinearState(TokenStore):
     def nbytes(self) -> int:
         """Bytes of the sums and of the whole buffer of recent tokens, without snapshots."""
         itemsize = 4 if self.token_type is None else self.token_type[0].itemsize
+        if isinstance(self._contents, StateContents):
+            size = 4 if self.token_type is None else compute_dtype(self.token_type[0]).itemsize
+            columns = self.value_width + self._similarity.normalizes
+            parts = self._contents.recent or ()
+            held = self.batch * self.heads * self._maps.features * columns * size * (2 if self._rollback else 1)
+            return held + sum(t.numel() * t.itemsize for t in parts[1:] if t is not None)
         recent = self.batch * self.heads * self._max_recent * (self.width + self.value_width) * itemsize
         sums = self._sums or WideningSums(torch.float32, torch.device("cpu"), self._maps, self.value_width)
         return recent + self.batch * self.heads * sums.head_bytes(self._contents.sums)
 
     def __repr__(self) -> str:
-        return f"LinearState({self._similarity!r}, {self.sizes_text})"
+        change = self._change.__name__ if isinstance(self._change, type) else self._change
+        return f"LinearState({self._similarity!r}, {self.sizes_text}{'' if change is None else f', state={change}'})"
 
     def append(
         self,
@@ -154,6 +215,8 @@ class LinearState(TokenStore):
         value: Float[Tensor, "batch heads n value_width"],
         lengths: Any = None,
         padding: Padding = "right",
+        *,
+        state: AnyState | None = None,
     ) -> None:
         """Append n tokens to each row.
 
@@ -162,11 +225,12 @@ class LinearState(TokenStore):
             value: (batch, heads, n, value_width).
             lengths: How many of the n tokens are real in each row; all if None. Padding is not stored.
             padding: Where the padding of a shorter row is: "right" or "left" of its real tokens.
+            state: The gates of these tokens, where the state has gates.
         """
         with self.lock:
             check_new_tokens(self, key, value)
             counts, left = check_lengths(lengths, padding, self.batch, key.shape[2])
-            self.advance(None, key, value, counts, left)
+            self.advance(None, key, value, counts, left, state)
 
     def crop(self, n: Any) -> None:
         """Keep the first n tokens of each row, if the others are recent tokens or there is a snapshot of that length.
@@ -187,7 +251,7 @@ class LinearState(TokenStore):
             # Longer snapshots have tokens that are removed here.
             shorter = [snapshot for snapshot in self._snapshots if (snapshot.lengths <= wanted).all()]
             if (wanted >= contents.summed).all():
-                self._contents, self._snapshots = _crop_recent(contents, wanted), shorter
+                self._contents, self._snapshots = contents.cropped(wanted), shorter
                 return
             for snapshot in shorter:
                 if np.array_equal(snapshot.lengths, wanted):
@@ -195,6 +259,7 @@ class LinearState(TokenStore):
                     return
             least = int(contents.summed[wanted < contents.summed].max())
             hint = "tokens cannot be removed from a sum; call snapshot() at lengths that you want to crop to"
+            hint += "" if self._change is None else ", or make the state with rollback="
             raise OptionError(complaint("n", str(n), f"at least {least}, or the length of a snapshot", hint))
 
     def snapshot(self) -> None:
@@ -207,8 +272,8 @@ class LinearState(TokenStore):
         """Replace the rows by rows[index], as in beam search; rows may be repeated or dropped, and batch may change."""
         with self.lock:
             rows = check_rows(index, self.batch)
-            snapshots = [_take_rows(snapshot, rows) for snapshot in self._snapshots]
-            self._contents, self._snapshots = _take_rows(self._contents, rows), snapshots
+            snapshots = [snapshot.taken(rows) for snapshot in self._snapshots]
+            self._contents, self._snapshots = self._contents.taken(rows), snapshots
 
     def fork(self) -> LinearState:
         """Return an independent state with the same tokens; the two share memory until one changes."""
@@ -221,7 +286,7 @@ class LinearState(TokenStore):
     def reset(self) -> None:
         """Remove all tokens and snapshots; tokens that are appended later may have another dtype."""
         with self.lock:
-            self._contents, self._snapshots = _empty_snapshot(self.batch), []
+            self._contents, self._snapshots = self._empty(self.batch), []
             self.token_type = self._sums = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -238,19 +303,38 @@ class LinearState(TokenStore):
         return load_state(cls, path, similarity)
 
     def advance(
-        self, query: Tensor | None, key: Tensor, value: Tensor, counts: np.ndarray | None, left: bool
+        self,
+        query: Tensor | None,
+        key: Tensor,
+        value: Tensor,
+        counts: np.ndarray | None,
+        left: bool,
+        state: AnyState | None = None,
     ) -> Tensor | None:
         """Append tokens and attend from their queries, if given. The contents are replaced last, in one assignment."""
-        n = key.shape[2]
+        n, contents = key.shape[2], self._contents
+        if self._change is not None:
+            state = state_of_tokens(self._change, state)
+        elif state is not None:
+            hint = "say so when the state is made: LinearState(..., state=...)"
+            raise OptionTypeError(complaint("state", repr(state), "None: this LinearState only adds tokens", hint))
         if n == 0 or (counts is not None and not counts.any()):
             return None if query is None else query.new_zeros((*query.shape[:3], self.value_width))
+        if isinstance(contents, StateContents):
+            assert state is not None
+            keep = None if counts is None else _counted_tokens(counts, n, left, key.device)
+            tokens = None if query is None else _plain(query), _plain(key), _plain(value)
+            out, contents = advance(contents, self._similarity, state, tokens, keep, self._rollback)
+            if self.token_type is None:
+                self.token_type = key.dtype, key.device
+            self._contents = contents
+            return out if keep is None or query is None else out.masked_fill(~keep[:, None, :, None], 0.0)
         sums = self._sums or WideningSums(key.dtype, key.device, self._maps, self.value_width)
         key, value = _plain(key), _plain(value)
         query = None if query is None else _plain(query)
         keep = None if counts is None else _counted_tokens(counts, n, left, key.device)
         if query is not None and keep is not None:  # padding must not change the result
             query = query.masked_fill(~keep[:, None, :, None], 0.0)
-        contents = self._contents
         # With sums, which are read in any case, fewer recent tokens are kept.
         limit = self._max_recent if contents.sums is None else min(self._max_recent, _MAX_RECENT_WITH_SUMS)
         if contents.columns and contents.columns + n > limit:
@@ -329,34 +413,6 @@ def _append_recent(
         parts = [key.new_ones(key.shape[0], n, dtype=torch.bool) if kept is None else kept for kept, n in sizes]
         keep = torch.cat(parts, dim=1)
     return contents._replace(recent=recent, columns=columns + key.shape[2], keep=keep)
-
-
-def _crop_recent(contents: StateSnapshot, lengths: np.ndarray) -> StateSnapshot:
-    """Keep the first `lengths` tokens of each row; only recent tokens are removed."""
-    if contents.recent is None or np.array_equal(lengths, contents.lengths):
-        return contents
-    keep = contents.keep
-    if keep is None:
-        keep = torch.ones(len(lengths), contents.columns, dtype=torch.bool, device=contents.key.device)
-    wanted = torch.from_numpy(lengths - contents.summed).to(keep.device)
-    keep = keep & (keep.cumsum(1) <= wanted.unsqueeze(1))
-    columns = int(keep.any(0).nonzero().max()) + 1 if bool(keep.any()) else 0
-    keep = keep[:, :columns]
-    return contents._replace(columns=columns, keep=None if bool(keep.all()) else keep, lengths=lengths)
-
-
-def _take_rows(contents: StateSnapshot, rows: np.ndarray) -> StateSnapshot:
-    def taken(tensor: Tensor | None) -> Tensor | None:
-        return None if tensor is None else tensor[torch.from_numpy(rows).to(tensor.device)]
-
-    recent = None
-    if contents.columns:
-        key, value = (t[:1].expand(len(rows), -1, -1, -1) for t in (contents.key, contents.value))
-        recent = RecentTokens(key, value, contents.key.shape[2])
-        index = torch.from_numpy(rows).to(contents.key.device)
-        recent.write(contents.key[index], contents.value[index])
-    lengths, summed = contents.lengths[rows], contents.summed[rows]
-    return StateSnapshot(taken(contents.sums), recent, contents.columns, taken(contents.keep), lengths, summed)
 
 
 def make_sums(dtype: torch.dtype, device: torch.device, maps: FeatureMaps, value_width: int) -> Sums:

@@ -19,12 +19,24 @@ from ..render.escapes import PLAIN, clean
 from .errors import ClickError, Debug, add_debug_option, debugging, message, reset_debugging, set_debugging
 
 ABOUT = "Compute, cost, prove and teach attention"
+START = """qkv: attention, computed, costed, proved and taught
+
+  compute   qkv generate model.gguf --prompt "Gravity is"
+            qkv chat model.gguf             qkv serve model.gguf
+  cost      qkv plan --model llama-3-8b --hardware h100-sxm
+            qkv count --model llama-3-8b    qkv calibrate
+  prove     qkv check 'd mu^2' --gold '\\mu^T \\mu' --let 'mu: vector[d]'
+            qkv prove scores
+  teach     qkv solve homework.pdf          qkv practice
+            qkv grade chats/                qkv lab
+
+Begin with: qkv tour        All commands: qkv --help        One: qkv plan --help
+Shell completion: qkv --install-completion"""
 
 app = typer.Typer(
     name="qkv",
     help=ABOUT,
-    no_args_is_help=True,
-    add_completion=False,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -41,15 +53,18 @@ def _version(wanted: bool) -> None:
 
 @app.callback(help=ABOUT)
 def common(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version")
     ] = False,
     debug: Debug = False,
 ) -> None:
     set_debugging(debug)
+    if context.invoked_subcommand is None:
+        typer.echo(START)
 
 
-@app.command(epilog="Example: qkv tour --json")
+@app.command(epilog="Example: qkv tour --json", rich_help_panel="Begin")
 def tour(as_json: AsJson = False) -> None:
     """Show what qkv does on a built-in example, in a few seconds"""
     from .tour import show, show_json
@@ -57,39 +72,59 @@ def tour(as_json: AsJson = False) -> None:
     show_json() if as_json else show()
 
 
+ModelFile = Annotated[str, typer.Argument(help="GGUF file, or a folder with config.json and safetensors")]
 KvCache = Annotated[
     str, typer.Option("--kv-cache", help="Store keys and values as f32, f16, bf16 or int8", metavar="FORMAT")
 ]
+Temperature = Annotated[
+    float, typer.Option(help="Sample at this temperature; 0 takes the most probable token", min=0.0)
+]
+TopK = Annotated[int | None, typer.Option(help="Sample from the k most probable tokens", min=1)]
+TopP = Annotated[
+    float | None, typer.Option(help="Sample from the tokens that hold this much probability", min=0.0, max=1.0)
+]
+Activations = Annotated[
+    str, typer.Option(help="Multiply weights by float32, or by int8, rounded in blocks", metavar="FORMAT")
+]
 
 
-@app.command(epilog='Example: qkv generate ./SmolLM2 --prompt "Once upon a time" --kv-cache int8 --compare')
+@app.command(
+    epilog='Example: qkv generate ./SmolLM2 --prompt "Once upon a time" --kv-cache int8 --compare',
+    rich_help_panel="Compute",
+)
 def generate(
-    model: Annotated[str, typer.Argument(help="Folder with config.json and safetensors, or a GGUF file")],
+    model: ModelFile,
     prompt: Annotated[list[str], typer.Option("--prompt", "-p", help="Continue this text; repeat for a batch")],
-    new: Annotated[int, typer.Option("--new", "-n", help="Generate at most this many tokens", min=1)] = 64,
+    new: Annotated[
+        int, typer.Option("--new", "--max-new-tokens", "-n", help="Generate at most this many tokens", min=1)
+    ] = 64,
     kv_cache: KvCache = "f32",
     compare: Annotated[bool, typer.Option("--compare", help="Run PyTorch's default attention too")] = False,
-    temperature: Annotated[
-        float, typer.Option(help="Sample at this temperature; 0 takes the most probable token", min=0.0)
-    ] = 0.0,
-    top_k: Annotated[int | None, typer.Option(help="Sample from the k most probable tokens", min=1)] = None,
-    top_p: Annotated[
-        float | None, typer.Option(help="Sample from the tokens that hold this much probability", min=0.0, max=1.0)
-    ] = None,
+    temperature: Temperature = 0.0,
+    top_k: TopK = None,
+    top_p: TopP = None,
     seed: Annotated[
         int, typer.Option(help="Seed the sampling: the same seed gives the same text", min=0, max=LAST_SEED)
     ] = 0,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template")] = False,
-    activations: Annotated[
-        str, typer.Option(help="Multiply weights by float32, or by int8, rounded in blocks", metavar="FORMAT")
-    ] = "float32",
+    activations: Activations = "float32",
+    keep: Annotated[
+        int | None, typer.Option(help="Keep this many tokens in the cache of each layer", min=8, show_default=False)
+    ] = None,
+    evict: Annotated[
+        str, typer.Option(help="Choose them: streaming (first and last), h2o or snapkv", metavar="POLICY")
+    ] = "streaming",
     as_json: AsJson = False,
 ) -> None:
     """Generate text from a local model: a GGUF file, or a folder with safetensors"""
     _check_formats(kv_cache, activations)
     from .generate import Options, show, show_json
 
-    options = Options(model, prompt, new, kv_cache, compare, temperature, top_k, top_p, seed, chat, activations)
+    if evict not in ("streaming", "h2o", "snapkv"):
+        raise typer.BadParameter(f"{evict!r} is none of streaming, h2o, snapkv", param_hint="--evict")
+    options = Options(
+        model, new, kv_cache, temperature, top_k, top_p, seed, activations, prompt, compare, chat, keep, evict
+    )
     show_json(options) if as_json else show(options)
 
 
@@ -101,35 +136,35 @@ def _check_formats(kv_cache: str, activations: str) -> None:
         raise typer.BadParameter(f"{activations!r} is none of float32, int8", param_hint="--activations")
 
 
-@app.command(epilog='Example: qkv chat ./model.gguf --system "Answer in one sentence." --activations int8')
+@app.command(
+    epilog='Example: qkv chat ./model.gguf --system "Answer in one sentence." --activations int8',
+    rich_help_panel="Compute",
+)
 def chat(
-    model: Annotated[str, typer.Argument(help="GGUF file, or a folder with config.json and safetensors")],
+    model: ModelFile,
     system: Annotated[str | None, typer.Option(help="Begin with this system message", show_default=False)] = None,
-    new: Annotated[int, typer.Option("--new", "-n", help="Answer with at most this many tokens", min=1)] = 1024,
+    new: Annotated[
+        int, typer.Option("--new", "--max-new-tokens", "-n", help="Answer with at most this many tokens", min=1)
+    ] = 1024,
     kv_cache: KvCache = "f32",
-    temperature: Annotated[
-        float, typer.Option(help="Sample at this temperature; 0 takes the most probable token", min=0.0)
-    ] = 0.0,
-    top_k: Annotated[int | None, typer.Option(help="Sample from the k most probable tokens", min=1)] = None,
-    top_p: Annotated[
-        float | None, typer.Option(help="Sample from the tokens that hold this much probability", min=0.0, max=1.0)
-    ] = None,
+    temperature: Temperature = 0.0,
+    top_k: TopK = None,
+    top_p: TopP = None,
     seed: Annotated[
         int | None, typer.Option(help="Seed the sampling", min=0, max=LAST_SEED, show_default=False)
     ] = None,
-    activations: Annotated[
-        str, typer.Option(help="Multiply weights by float32, or by int8, rounded in blocks", metavar="FORMAT")
-    ] = "float32",
+    activations: Activations = "float32",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print each answer with its figures as a line of JSON")
     ] = False,
 ) -> None:
     """Chat with a local model in the terminal, or line by line through a pipe"""
     _check_formats(kv_cache, activations)
-    from .chat import Options, run
+    from .chat import run
+    from .generate import Options
 
-    options = Options(model, system, new, kv_cache, temperature, top_k, top_p, seed, activations, as_json)
-    if not run(options):
+    options = Options(model, new, kv_cache, temperature, top_k, top_p, seed, activations)
+    if not run(options, system, as_json):
         raise typer.Exit(1)
 
 
@@ -141,7 +176,10 @@ def _name(help_text: str, *names: str, metavar: str = "SIZE") -> Any:
     return typer.Option(*names, help=help_text, rich_help_panel="Sizes by hand", metavar=metavar, show_default=False)
 
 
-@app.command(epilog="Example: qkv plan --model llama-3-8b --context 8192 --hardware h100-sxm --cache int8")
+@app.command(
+    epilog="Example: qkv plan --model llama-3-8b --context 8192 --hardware h100-sxm --cache int8",
+    rich_help_panel="Cost",
+)
 def plan(
     file: Annotated[
         str | None,
@@ -208,7 +246,9 @@ def plan(
     run(options, as_json=as_json, as_csv=as_csv, plot=plot, audit=audit)
 
 
-@app.command(epilog="Example: qkv count --layers L --width d --vocabulary V --no-gated --norm none")
+@app.command(
+    epilog="Example: qkv count --layers L --width d --vocabulary V --no-gated --norm none", rich_help_panel="Cost"
+)
 def count(
     model: Annotated[str | None, typer.Option("--model", "-m", help="Count this model, by name")] = None,
     config: Annotated[str | None, typer.Option(help="Read a config.json, or the folder that holds it")] = None,
@@ -249,7 +289,7 @@ def count(
     run(options, as_json=as_json)
 
 
-@app.command(epilog="Example: qkv calibrate, and later qkv calibrate --show")
+@app.command(epilog="Example: qkv calibrate, and later qkv calibrate --show", rich_help_panel="Cost")
 def calibrate(
     show: Annotated[bool, typer.Option("--show", help="Show the stored figures and measure nothing")] = False,
     ranks: Annotated[
@@ -264,7 +304,7 @@ def calibrate(
     run(show, as_json, ranks)
 
 
-@app.command(epilog="Example: qkv prove scores --report scores.html")
+@app.command(epilog="Example: qkv prove scores --report scores.html", rich_help_panel="Prove")
 def prove(
     claim: Annotated[list[str] | None, typer.Argument(help="Claims by name (all of them)", show_default=False)] = None,
     report: Annotated[
@@ -289,6 +329,7 @@ def prove(
 
 With a problem of the bank: qkv check scaling a 'd mu^2' --hint 1""",
     context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]},
+    rich_help_panel="Prove",
 )
 def check(
     context: typer.Context,
@@ -321,7 +362,7 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command(epilog="Example: qkv lab --port 8000 --models ./checkpoints")
+@app.command(epilog="Example: qkv lab --port 8000 --models ./checkpoints", rich_help_panel="Teach")
 def lab(
     port: Annotated[
         int | None,
@@ -345,9 +386,9 @@ def lab(
     run(host, port, models, not no_browser, embed, as_json)
 
 
-@app.command(epilog="Example: qkv serve ./SmolLM2 --port 8000 --max-rows 8")
+@app.command(epilog="Example: qkv serve ./SmolLM2 --port 8000 --max-rows 8", rich_help_panel="Compute")
 def serve(
-    model: Annotated[str, typer.Argument(help="Folder with config.json and safetensors, or a GGUF file")],
+    model: ModelFile,
     port: Annotated[
         int | None,
         typer.Option(
@@ -365,23 +406,21 @@ def serve(
     context: Annotated[
         int | None, typer.Option(help="Limit a prompt with its answer to this many tokens (the model's)", min=2)
     ] = None,
-    cache_bytes: Annotated[int, typer.Option(help="Keep the prefixes of recent requests in this many bytes", min=0)] = 1
-    << 29,
+    cache_bytes: Annotated[int, typer.Option(help="Keep the prefixes of recent requests in this many bytes", min=0)] = 2
+    ** 29,
     timeout: Annotated[float, typer.Option(help="Stop a request after this many seconds", min=0.1)] = 600.0,
-    activations: Annotated[
-        str, typer.Option(help="Multiply weights by float32, or by int8, rounded in blocks", metavar="FORMAT")
-    ] = "float32",
+    activations: Activations = "float32",
     threads: Annotated[
         int | None, typer.Option(help="Run a step on this many threads (torch's)", min=1, show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Serve a local model at an OpenAI-compatible address on this machine, until Ctrl-C"""
-    from .serve import Options, run
+    from .serve import run
 
-    limits = {"rows": max_rows, "queue": max_queue, "context": context}
-    limits |= {"cache_bytes": cache_bytes, "seconds": timeout}
-    run(Options(model, host, port, token_file, activations, threads, limits), as_json)
+    limits = {"rows": max_rows, "queue": max_queue, "context": context, "cache_bytes": cache_bytes, "seconds": timeout}
+    listening = {"host": host, "port": port, "token_file": token_file}
+    run(model, as_json, limits, **listening, activations=activations, threads=threads)
 
 
 def _matrix(name: str, help_text: str) -> Any:
@@ -399,7 +438,10 @@ def _sheets(help_text: str, *names: str, metavar: str | None = None) -> Any:
 
 
 # A matrix may begin with a minus sign: it is the value of an option, so it needs no escape.
-@app.command(epilog='Example: qkv solve "How many parameters does a layer of width 512 with 8 heads have?"')
+@app.command(
+    epilog='Example: qkv solve "How many parameters does a layer of width 512 with 8 heads have?"',
+    rich_help_panel="Teach",
+)
 def solve(
     words: Annotated[
         list[str] | None,
@@ -416,7 +458,9 @@ def solve(
     brief: Annotated[bool, typer.Option("--brief", help="Print the answers without their derivations")] = False,
     to: Annotated[
         list[str] | None,
-        typer.Option(help="Write FILE.md, .tex, .html, .pdf, .ipynb or .json; repeatable", metavar="FILE"),
+        typer.Option(
+            "--to", "-o", help="Write FILE.md, .tex, .html, .pdf, .ipynb or .json; repeatable", metavar="FILE"
+        ),
     ] = None,
     names: Annotated[bool, typer.Option("--list", help="List the exercises of the bank")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of an exercise")] = False,
@@ -472,7 +516,7 @@ def solve(
         raise typer.Exit(1)
 
 
-@app.command(epilog="Example: qkv practice by-hand scaling --rounds 5")
+@app.command(epilog="Example: qkv practice by-hand scaling --rounds 5", rich_help_panel="Teach")
 def practice(
     names: Annotated[
         list[str] | None, typer.Argument(help="Problems by name (all of them)", metavar="[NAME]…", show_default=False)
@@ -488,7 +532,7 @@ def practice(
     run(names or [], seed, rounds, reset, as_json)
 
 
-@app.command(epilog="Example: qkv grade logs/ --sheet homework.md --to report.html")
+@app.command(epilog="Example: qkv grade logs/ --sheet homework.md --to report.html", rich_help_panel="Teach")
 def grade(
     chat: Annotated[
         str,
@@ -526,6 +570,8 @@ def grade(
     to: Annotated[
         list[str] | None,
         typer.Option(
+            "--to",
+            "-o",
             help="Write the report, with the chat and its verdicts: FILE.html, .pdf or .md; repeatable",
             metavar="FILE",
             show_default=False,
@@ -539,7 +585,9 @@ def grade(
     run(Options(chat, sheet, exercises or [], insights or [], to or [], as_json, reader))
 
 
-@app.command(epilog="Example: qkv evaluate --model ollama/llama3 --exercises scaling,heads --seeds 3")
+@app.command(
+    epilog="Example: qkv evaluate --model ollama/llama3 --exercises scaling,heads --seeds 3", rich_help_panel="Teach"
+)
 def evaluate(
     model: Annotated[
         str, typer.Option("--model", help="Evaluate this model, by Inspect's name", metavar="PROVIDER/MODEL")
@@ -570,7 +618,7 @@ def evaluate(
     tools: Annotated[
         str, typer.Option(help="Give the model these tools: none, compute, qkv, or both (none and qkv)", metavar="SET")
     ] = "none",
-    to: Annotated[list[str] | None, typer.Option("--to", help="Write a report into FILE", metavar="FILE")] = None,
+    to: Annotated[list[str] | None, typer.Option("--to", "-o", help="Write a report into FILE", metavar="FILE")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a language model on the bank: ask, correct, hint, and offer wrong corrections"""
@@ -580,7 +628,7 @@ def evaluate(
     run(Options(model, exercises or [], seeds, *limits, model_args or [], log_dir, tools, to or []), as_json)
 
 
-@app.command(epilog="Example: qkv mcp --http --port 8765")
+@app.command(epilog="Example: qkv mcp --http --port 8765", rich_help_panel="Teach")
 def mcp(
     http: Annotated[bool, typer.Option("--http", help="Serve over HTTP on 127.0.0.1, not over stdio")] = False,
     port: Annotated[int, typer.Option(help="Listen on this port with --http; 0 takes any", min=0, max=65535)] = 8765,

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 
@@ -18,37 +18,22 @@ from ..render.escapes import clean, json_text
 from ..runtime.chat import ChatTemplate
 from ..runtime.prefixes import Prefixes
 from .errors import with_options
-from .generate import STORAGE
+from .generate import STORAGE, Options
 
 HELP = (
     "/save FILE and /load FILE keep and restore the chat, /reset begins a new one, /help prints this; a line that ends "
     "in \\ continues. Ctrl-C stops an answer, Ctrl-D ends."
 )
-_OPTIONS = {"path": "MODEL", "chat": "MODEL", "temperature": "--temperature", "top_p": "--top-p"}
+_OPTIONS = {"path": "MODEL", "chat": "MODEL", "prompt": "message", "temperature": "--temperature", "top_p": "--top-p"}
 MOST_BYTES = 1 << 31  # of keys and values that are kept between turns
 _ROLES = ("system", "user", "assistant")
-
-
-class Options(NamedTuple):
-    """The arguments of the command."""
-
-    model: str
-    system: str | None
-    new: int
-    kv_cache: str
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    seed: int | None
-    activations: str
-    as_json: bool
 
 
 class Session:
     """A chat: its messages, and the cache of what has run."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    def __init__(self, options: Options, system: str | None) -> None:
+        self.options, self.system = options, system
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # a model that runs in transformers
             self.model = runtime.load(options.model, activations=options.activations)
@@ -58,8 +43,7 @@ class Session:
         self.reset()
 
     def reset(self) -> None:
-        system = self.options.system
-        self.messages = [] if system is None else [{"role": "system", "content": system}]
+        self.messages = [] if self.system is None else [{"role": "system", "content": self.system}]
 
     def answer(self, said: str, show: Callable[[str], None]) -> dict[str, Any]:
         """Answer the user. The text goes to `show` as it comes; a question that cannot be answered is forgotten.
@@ -84,11 +68,9 @@ class Session:
 
         cache, known = self.prefixes.start(tokens)
         space = self.model.context - len(tokens) + 1
-        choice = {"temperature": options.temperature, "top_k": options.top_k, "top_p": options.top_p}
-        choice |= {"seed": None if options.seed is None else options.seed + len(before)}
+        given = {**options.choice(len(before)), "cache": cache, "on_token": arrived}
         try:
-            given = {"cache": cache, "on_token": arrived}
-            finish = self.model.generate(tokens[known:], min(options.new, space), **choice, **given).finish
+            finish = self.model.generate(tokens[known:], min(options.new, space), **given).finish
         except KeyboardInterrupt:
             finish = "interrupted"
         except QkvError:
@@ -137,15 +119,16 @@ class Session:
             for each in found:
                 if each["role"] not in _ROLES or not isinstance(each["content"], str):
                     raise ValueError("a message without a role or a content")
+                each["content"].encode()  # raises for half of a surrogate pair
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise OptionError(complaint("/load", repr(name), f"a chat that /save wrote ({error})")) from error
         self.messages = [{"role": each["role"], "content": each["content"]} for each in found]
 
 
-def run(options: Options) -> bool:
+def run(options: Options, system: str | None, as_json: bool) -> bool:
     """Chat until the input ends; False if something could not be answered."""
     try:
-        session = Session(options)
+        session = Session(options, system)
     except QkvError as error:
         raise with_options(error, _OPTIONS) from error
     watched = sys.stdin is not None and sys.stdin.isatty()
@@ -155,17 +138,14 @@ def run(options: Options) -> bool:
     for said in _inputs(watched):
         try:
             if not _command(session, said):
-                _turn(session, said)
+                _turn(session, said, as_json)
         except QkvError as error:
             good = False
             _say(f"qkv: {with_options(error, _OPTIONS)}")
     return good or watched
 
 
-def _turn(session: Session, said: str) -> None:
-    if any(0xD800 <= ord(sign) < 0xE000 for sign in said):
-        raise OptionError(complaint("message", "bytes that are not UTF-8", "text"))
-    as_json = session.options.as_json
+def _turn(session: Session, said: str, as_json: bool) -> None:
     found = session.answer(said, lambda text: None if as_json else print(clean(text), end="", flush=True))
     if as_json:
         print(json_text(found, indent=None), flush=True)
@@ -202,6 +182,8 @@ def _command(session: Session, said: str) -> bool:
 
 def _inputs(watched: bool) -> Iterator[str]:
     """What the user says: lines, of which one that ends in a backslash continues. Ctrl-C forgets what was typed."""
+    if sys.stdin is None:
+        return
     if watched:
         import readline  # noqa: F401 - arrows edit and recall lines
     lines: list[str] = []

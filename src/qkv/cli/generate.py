@@ -18,13 +18,13 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import runtime
+from ..cache.eviction import named_policy
 from ..cache.formats import FORMATS
 from ..errors import MissingExtra, OptionError, QkvError, ShapeError, complaint
-from ..hf.chat import in_template
 from ..render.escapes import clean, json_text
+from ..runtime.chat import ChatTemplate
 from ..runtime.files import SafetensorsFolder, open_source
 from ..runtime.program import NotCovered
-from ..runtime.tokenizer import read_chat_template
 from .errors import with_options
 
 _OPTIONS = {"path": "MODEL", "model": "MODEL", "prompt": "--prompt", "temperature": "--temperature", "chat": "--chat"}
@@ -32,19 +32,26 @@ STORAGE = {each.short: each for each in FORMATS.values()}
 
 
 class Options(NamedTuple):
-    """The arguments of the command."""
+    """The arguments of the command; `qkv chat` shares those before the prompts."""
 
     model: str
-    prompts: list[str]
     new: int
     kv_cache: str
-    compare: bool
     temperature: float
     top_k: int | None
     top_p: float | None
-    seed: int
-    chat: bool
+    seed: int | None
     activations: str
+    prompts: list[str] = []  # noqa: RUF012 - of a named tuple, which is frozen
+    compare: bool = False
+    chat: bool = False
+    keep: int | None = None
+    evict: str = "streaming"
+
+    def choice(self, turn: int = 0) -> dict[str, Any]:
+        """How tokens are chosen, as `Model.generate` takes it; each turn of a chat has another seed."""
+        seed = None if self.seed is None else self.seed + turn
+        return {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p, "seed": seed}
 
 
 class Run(NamedTuple):
@@ -116,6 +123,8 @@ def _generate(
     if _is_encoder_decoder(options.model):
         if find_spec("transformers") is None:
             raise MissingExtra("an encoder-decoder", "transformers", "hf")
+        if options.keep is not None:
+            raise OptionError(complaint("--keep", options.keep, "None for an encoder-decoder, which evicts nothing"))
         from .generate_transformers import run_transformers
 
         found = run_transformers(options, stream, compare=False)
@@ -126,8 +135,8 @@ def _generate(
         model = runtime.load(options.model, activations=options.activations)
     prompts = options.prompts
     if options.chat:
-        template, words = read_chat_template(open_source(options.model))
-        prompts = [in_template(template, prompt, words) for prompt in prompts]
+        template = ChatTemplate(options.model)
+        prompts = [template.render([{"role": "user", "content": prompt}]) for prompt in prompts]
     encode, name = model.tokenizer.encode, f"qkv {options.kv_cache}"
     tokens = [encode(prompt, bare=options.chat) for prompt in prompts]
     if not all(tokens):
@@ -140,7 +149,8 @@ def _generate(
         )
     plan = _plan_of(model, longest, options)
     said(plan)
-    cache = model.cache(len(prompts), dtype=STORAGE[options.kv_cache].dtype)
+    eviction = None if options.keep is None else named_policy(options.evict, options.keep)
+    cache = model.cache(len(prompts), dtype=STORAGE[options.kv_cache].dtype, eviction=eviction)
     say, times = stream and stream(model.tokenizer), [perf_counter()]
 
     def arrived(row: int, token: int, _: str) -> None:
@@ -148,8 +158,7 @@ def _generate(
             say(token)
         times.append(perf_counter())
 
-    choice = {"temperature": options.temperature, "top_k": options.top_k, "top_p": options.top_p, "seed": options.seed}
-    found = model.generate(tokens, options.new, **choice, cache=cache, on_token=arrived)
+    found = model.generate(tokens, options.new, **options.choice(), cache=cache, on_token=arrived)
     start, first, last = times[0], times[len(tokens)], times[-1]
     later = len(times) - 1 - len(tokens)
     decode = later / (last - first) if later else 0.0

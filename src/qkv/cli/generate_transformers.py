@@ -25,8 +25,8 @@ from transformers import (
 
 from .. import hf
 from ..errors import OptionError, ShapeError, complaint
-from ..hf.chat import in_template
 from ..hf.checkpoint import Loaded, load
+from ..runtime.templates import TemplateProcess
 from .generate import STORAGE, Options, Run
 
 _TOKENS = (
@@ -73,7 +73,8 @@ def _ready(options: Options) -> tuple[Loaded, dict[str, torch.Tensor]]:
                 complaint("--chat", "a tokenizer without a chat template", "one with a template", "leave --chat out")
             )
         words = {name: str(token) for name, token in tokenizer.special_tokens_map.items()}
-        prompts = [in_template(tokenizer.get_chat_template(), prompt, words) for prompt in prompts]
+        with TemplateProcess() as process:
+            prompts = [process.render(tokenizer.get_chat_template(), prompt, words) for prompt in prompts]
     tokenizer.padding_side = "left"
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token

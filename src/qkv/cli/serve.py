@@ -6,35 +6,30 @@ import json
 import os
 import sys
 import warnings
-from typing import NamedTuple
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported, if it is: no downloads
 
 import typer
 
-from ..errors import QkvError
-from ..serving import Limits
-from ..serving import run as serve
-from ..serving.app import Server
-from ..web.running import Place
+from ..errors import MissingExtra, QkvError
 from .errors import with_options
 
+if TYPE_CHECKING:
+    from ..serving.app import Server
+    from ..web.running import Place
+
 _OPTIONS = {"path": "MODEL", "host": "--host", "port": "--port", "token_file": "--token-file", "context": "--context"}
+_PACKAGES = ("jinja2", "starlette", "tokenizers", "uvicorn")
 
 
-class Options(NamedTuple):
-    """The arguments of the command."""
+def run(model: str, as_json: bool, limits: dict[str, Any], **options: Any) -> None:
+    if missing := [package for package in _PACKAGES if find_spec(package) is None]:
+        raise MissingExtra("qkv serve", " and ".join(missing), "serve")
+    from ..serving.limits import Limits
+    from ..serving.running import run as serve
 
-    model: str
-    host: str
-    port: int | None
-    token_file: str | None
-    activations: str
-    threads: int | None
-    limits: dict[str, int | float | None]
-
-
-def run(options: Options, as_json: bool) -> None:
     def say(place: Place, server: Server) -> None:
         address = f"{place.address}v1"
         if server.model.reason:
@@ -45,11 +40,9 @@ def run(options: Options, as_json: bool) -> None:
             typer.echo(f"{server.name} is at {address} (Ctrl-C stops it)")
         sys.stdout.flush()
 
-    where = {"host": options.host, "port": options.port, "token_file": options.token_file}
-    how = {"activations": options.activations, "threads": options.threads, "say": say}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # `say` has the reason
-            serve(options.model, **where, limits=Limits(**options.limits), **how)  # type: ignore[arg-type]
+            serve(model, limits=Limits(**limits), say=say, **options)
     except QkvError as error:
         raise with_options(error, _OPTIONS) from error

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
-from ..masks import Causal, Extent, Mask, Padding, Window, as_mask
+from ..masks import Causal, Extent, Mask, Padding, Segments, Window, as_mask
 from ..masks.count import Reach, reach
 from ..masks.grid import as_size
 from ..similarity import AnySimilarity, FeatureMap, Polynomial, Softmax, as_similarity
+from ..states import AnyState, Delta
 from .ledger import Ledger, Line, Number, as_sizes, quotient
+from .price import state_flops
 from .sizes import BITS, RANKS, Sizes, check_choice, check_heads, check_sizes, is_symbol
 
 ITEM_BYTES = {"float64": 8, **{name: bits // 8 for name, bits in BITS.items() if bits >= 8}}
@@ -33,6 +35,7 @@ def count(
     dtype: Any = None,
     features: Number | None = None,
     training: bool = False,
+    state: AnyState | type[AnyState] | None = None,
 ) -> Ledger:
     """Flops, bytes and memory that a call of attention needs, line by line.
 
@@ -47,6 +50,7 @@ def count(
         dtype: for shapes; float32 by default.
         features: number of features of a custom feature map.
         training: whether to count the backward pass too.
+        state: as of `qkv.attention`; its class is enough, and has a gate for each token, `KDA` for each feature too.
 
     Returns:
         A `Ledger` with the lines and their totals.
@@ -73,6 +77,8 @@ def count(
             raise OptionError(complaint("features", repr(features), "a whole number of at least 1"))
     pairs, reached = _pairs(sizes, mask, len(_shape("query", query)))
     workload = Workload(sizes, pairs, item, given, features, *(reached or (None, None)))
+    if state is not None:
+        return _counted_state(workload, state, as_mask(mask), backend, training)
     chosen_backend = _backend(backend, workload, as_mask(mask))
     if training and chosen_backend == "native":
         hint = "backend='blockwise' has one"
@@ -366,6 +372,47 @@ def _linear(workload: Workload, training: bool) -> Ledger:
     return Ledger("linear", tuple(lines), workload.inputs, workload.outputs, extra)
 
 
+def _counted_state(
+    workload: Workload, state: AnyState | type[AnyState], mask: Mask | None, backend: str, training: bool
+) -> Ledger:
+    """The recurrence: every key changes the state, every query reads it."""
+    check_choice("backend", backend, ("auto", "linear", "reference"))
+    if not workload.similarity.is_product or (state.rule == "delta" and workload.similarity.normalizes):
+        wanted = "a similarity with features, and without a normalizer for a delta rule"
+        raise OptionError(complaint("similarity", f"{workload.similarity!r} with state=", wanted))
+    if not all(isinstance(part, Causal | Padding | Segments) for part in (() if mask is None else mask.parts())):
+        raise OptionError(complaint("mask", repr(mask), "None, Causal(), Padding or Segments with state="))
+    sizes, item, features = workload.sizes, workload.item, feature_count(workload)
+    columns = sizes.width_v + 1 if workload.similarity.normalizes else sizes.width_v
+    kind = state if isinstance(state, type) else type(state)
+    gates = getattr(state, "log_gate", None)
+    wide = 2 in kind.gate_axes and (1 not in kind.gate_axes or getattr(gates, "ndim", 3) == 4)
+    per_key = (features if wide else 1 if kind.gate_axes else 0) + int(kind.rule == "delta")
+    gated = kind is not Delta
+    flops = state_flops(workload.rows, workload.keys, features, columns, kind.rule, gated)
+    read = {"sums over the keys": workload.key_bytes + workload.value_bytes}
+    read |= {"gates": item * workload.keys * per_key, "answers from the state": workload.query_bytes}
+    if not gated:
+        read["corrections"] = read.pop("gates")
+    lines = [*_features(workload)]
+    lines += [Line(name, flops=work, read=read.get(name, 0), product=name != "gates") for name, work in flops.items()]
+    quotients = workload.rows * sizes.width_v if workload.similarity.normalizes else 0
+    lines.append(Line("quotient", flops=quotients, written=workload.outputs))
+    held = SUM_BYTES * sizes.batch * sizes.heads_kv * features * columns
+    extra, inputs = held, workload.inputs + item * workload.keys * per_key
+    if training:  # each product of two factors has two products as its derivative, and the states are computed again
+        again = [(name, work) for name, work in flops.items() if name != "answers from the state"]
+        lines += [Line(f"{name}, again", flops=n, read=read.get(name, 0), product=name != "gates") for name, n in again]
+        times = {"gates": 3}  # a product, and a product that is summed
+        more = ((f"derivative of the {name}", times.get(name, 2) * n, name != "gates") for name, n in flops.items())
+        lines += [Line(name, flops=n, product=product) for name, n, product in more]
+        lines += [Line("derivative of the answer", flops=3 * quotients, read=2 * workload.outputs, written=inputs)]
+        lines += [Line("through the features", flops=2 * (workload.rows + workload.keys) * features)]
+        lines += _projected_features("through the projection of features", workload)
+        extra = 2 * held + inputs + workload.outputs
+    return Ledger("linear", tuple(lines), inputs, workload.outputs, extra)
+
+
 def layer(
     batch: Number,
     len_q: Number,
@@ -393,6 +440,7 @@ def layer(
         pairs: attended pairs over batch and heads; all by default.
         item, cache_item: bytes per number, and per cached number.
         training: whether to count the backward pass too.
+        state: as of `qkv.attention`; its class is enough, and has a gate for each token, `KDA` for each feature too.
 
     Returns:
         A `Ledger` with the lines and their totals.

@@ -134,6 +134,11 @@ class Plan:
 
         return csv_text([self])
 
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
     def __str__(self) -> str:
         from .report import plan_text
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # Conservative rates of one core of a recent machine. Only their ratio matters for the choice of a backend.
 MULTIPLY_RATE = 40e9  # floating-point operations a second in a matrix product
@@ -32,6 +32,7 @@ class Cost:
         overhead: seconds that do not depend on sizes.
         charged: flops of a fast matrix product that would take as long; None: `flops`.
         mode: how the backend runs the call, where its prices depend on that.
+        note: what else `explain` says about it.
     """
 
     flops: int
@@ -40,6 +41,7 @@ class Cost:
     overhead: float
     charged: int | None = None
     mode: str = ""
+    note: str = ""
 
     @property
     def compared_flops(self) -> int:
@@ -69,6 +71,24 @@ def linear_flops(queries: int, keys: int, features: int, width: int, width_v: in
     1520
     """
     return product_flops(queries + keys, features * (width_v + 1)) + product_flops(pairs, width + width_v)
+
+
+def state_flops(queries: Any, keys: Any, features: Any, columns: Any, rule: str, gated: bool) -> dict[str, Any]:
+    """Flops of a state, features × columns, that is changed by every key and read by every query, line by line.
+
+    Args:
+        queries, keys, features, columns: integers or symbols; queries and keys over all heads and rows of the batch.
+        rule: "linear", or "delta", which reads the state for each key too.
+        gated: whether the state is multiplied by gates.
+
+    >>> state_flops(queries=10, keys=10, features=4, columns=5, rule="delta", gated=True)
+    {'gates': 200, 'corrections': 500, 'sums over the keys': 400, 'answers from the state': 400}
+    """
+    size = features * columns
+    lines = {"gates": keys * size} if gated else {}
+    if rule == "delta":  # the state's answer to the key, subtracted from the value, times beta
+        lines["corrections"] = keys * (2 * size + 2 * columns)
+    return lines | {"sums over the keys": 2 * keys * size, "answers from the state": 2 * queries * size}
 
 
 def readable_bytes(count: int) -> str:

@@ -187,6 +187,13 @@ class Exercise(_Record):
     def __str__(self) -> str:
         return "\n".join(f"{name}: {', '.join(words)}" for name, words in self.understood() if words)
 
+    def _repr_html_(self) -> str:
+        from ..render import Table, html_of
+        from .printing import statement_blocks
+
+        rows = tuple((name, ", ".join(words)) for name, words in self.understood() if words)
+        return html_of(*statement_blocks(self), Table(("understood", ""), rows))
+
     def of_role(self, *roles: str) -> list[Given]:
         """The givens with one of these roles, in their order."""
         if (looked_at := LOOKED_AT.get()) is not None:

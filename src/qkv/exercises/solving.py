@@ -110,6 +110,12 @@ class Solution:
     def solved(self) -> bool:
         return all(part.answer is not None for part in self.parts)
 
+    def _repr_html_(self) -> str:
+        from ..render import html_of
+        from .printing import solution_document
+
+        return html_of(*solution_document(self).blocks)
+
     def as_dict(self) -> dict[str, Any]:
         return {"label": self.exercise.label, "parts": [part.as_dict() for part in self.parts]}
 

@@ -104,6 +104,12 @@ class GradeReport:
         """The names of those who answer."""
         return tuple(dict.fromkeys(turn.name for turn in self.chat.turns if turn.speaker == "tutor" and turn.name))
 
+    def _repr_html_(self) -> str:
+        from ..render import html_of
+        from .report import table
+
+        return html_of(table(self))
+
     def counts(self) -> dict[str, int]:
         """How many parts have each status."""
         found = Counter(row.status for row in self.rows)

@@ -55,6 +55,11 @@ def cache_attend(
     sink: torch.Tensor | None = None,
     argmax: bool = False,
     threads: int,
+    sinks: int = 0,
+    cross: bool = False,
+    weights: torch.Tensor | None = None,
+    importance: torch.Tensor | None = None,
+    importance_from: Sequence[int] | None = None,
 ) -> None: ...
 def softmax_attention(
     query: torch.Tensor,
@@ -88,6 +93,19 @@ def linear_attention(
     direct: bool = False,
     threads: int,
 ) -> None: ...
+def state_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    log_gate: torch.Tensor | None = None,
+    beta: torch.Tensor | None = None,
+    keep: torch.Tensor | None = None,
+    resets: torch.Tensor | None = None,
+    state: torch.Tensor | None = None,
+    threads: int,
+) -> None: ...
 def linear_state_size(rule: tuple[int, int, int, float], value_width: int) -> int: ...
 def advise_huge_pages(data: int, size: int) -> None: ...
 def populate_memory(data: int, size: int) -> None: ...
@@ -101,6 +119,7 @@ class DecodeStep:
         *,
         layout: Sequence[int],
         window: int | None = None,
+        sinks: int = 0,
         scale: float = 1.0,
         softcap: float = 0.0,
         sink: torch.Tensor | None = None,
@@ -118,6 +137,8 @@ class DecodeStep:
         lengths: int,
         lengths_copy: int,
         threads: int,
+        importance: int,
+        importance_columns: int,
     ) -> bool: ...
 
 def set_counting(on: bool) -> None: ...
@@ -147,7 +168,6 @@ def transformer_layer(
     width: int,
     scale: float,
     softcap: float,
-    window: int | None = None,
     sinks: int,
     rotary: int,
     activation: int,

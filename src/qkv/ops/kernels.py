@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -231,6 +231,12 @@ IDENTITY, ELU1, RELU, SQUARED, POWER = range(5)
 _HUGE_PAGES_FROM, _HUGE_PAGE = 8 << 20, 2 << 20
 
 
+def _advise_huge(out: Tensor) -> None:
+    if out.nbytes >= _HUGE_PAGES_FROM:
+        first = -(-out.data_ptr() // _HUGE_PAGE) * _HUGE_PAGE
+        advise_huge_pages(first, out.nbytes // _HUGE_PAGE * _HUGE_PAGE - _HUGE_PAGE)
+
+
 class FeatureRule(NamedTuple):
     """A feature map of the native library.
 
@@ -299,13 +305,76 @@ def linear_attention(
     if query is not None:
         query = query.resolve_neg()
         out = torch.empty(batch, heads_q, len_q, value.shape[3], dtype=query.dtype, device="cpu")
-        if out.nbytes >= _HUGE_PAGES_FROM:
-            first = -(-out.data_ptr() // _HUGE_PAGE) * _HUGE_PAGE
-            native.advise_huge_pages(first, out.nbytes // _HUGE_PAGE * _HUGE_PAGE - _HUGE_PAGE)
+        _advise_huge(out)
     keep = None if keep is None else keep.contiguous()
     native.linear_attention(
         rule, query, key, value, out, keep=keep, offset=offset, normalize=normalize, state=state, direct=direct,
         threads=torch.get_num_threads(),
+    )  # fmt: skip
+    return out
+
+
+def state_attention(
+    query: Float[Tensor, "batch heads_q length width"],
+    key: Float[Tensor, "batch heads_kv length width"],
+    value: Float[Tensor, "batch heads_kv length width_v"],
+    *,
+    log_gate: Tensor | None = None,
+    beta: Float[Tensor, "batch heads_kv length"] | None = None,
+    rule: Literal["linear", "delta"] = "linear",
+    state: Float[Tensor, "batch heads_kv width width_v"] | None = None,
+    resets: Bool[Tensor, "batch length"] | None = None,
+    keep: Bool[Tensor, "batch length"] | None = None,
+    threads: int | None = None,
+) -> Float[Tensor, "batch heads_q length width_v"]:
+    """Attention with a state that decays: S' = diag(e^g) S, S = S' + k uᵀ, o = Sᵀ q for each token in turn.
+
+    u = v by the linear rule, u = β (v - S'ᵀ k) by the delta rule. Sums are float32, with the same bits for any number
+    of threads, any other rows in the batch and any layout. The caller has checked shapes, dtypes, devices and g ≤ 0.
+
+    Args:
+        query: float32, float16 or bfloat16 on the CPU, of any strides; key and value too.
+        key: The keys.
+        value: The values.
+        log_gate: g, at most 0, -inf too, any of the three dtypes: (heads_kv,) for a constant decay, (batch, heads_kv,
+            length), or (batch, heads_kv, length, width) for a gate of each channel; None for 0.
+        beta: β of the delta rule, any of the three dtypes; None for 1.
+        rule: "linear" or "delta".
+        state: S before the first token, float32 and contiguous; it becomes S after the last one. None for 0.
+        resets: True where S is 0 before the token, whether the token is kept or not.
+        keep: False for a token that changes nothing, whatever its numbers are; its output is 0.
+        threads: torch's number if None.
+
+    Returns:
+        o, in the memory layout of the query.
+
+    Raises:
+        BackendRefused: The native library cannot be used.
+        ShapeError: `state` is not contiguous float32 of this shape.
+
+    >>> one = torch.ones(1, 1, 3, 1)
+    >>> state_attention(one, one, one, log_gate=torch.tensor([0.5]).log()).flatten()
+    tensor([1.0000, 1.5000, 1.7500])
+    """
+    native = load().native or require_native("qkv.ops.kernels.state_attention")
+    batch, heads_q, length, width = query.shape
+    heads_kv, width_v = key.shape[1], value.shape[3]
+    held = (batch, heads_kv, width, width_v)
+    if state is not None and (state.shape != held or state.dtype != torch.float32 or not state.is_contiguous()):
+        raise ShapeError(complaint("state", f"{state.dtype} {tuple(state.shape)}", f"contiguous float32 {held}"))
+    query, key, value = query.resolve_neg(), key.resolve_neg(), value.resolve_neg()
+    heads_last = query.stride(1) < query.stride(2)
+    sizes = (batch, length, heads_q) if heads_last else (batch, heads_q, length)
+    out = torch.empty(*sizes, width_v, dtype=query.dtype, device="cpu")
+    out = out.transpose(1, 2) if heads_last else out
+    _advise_huge(out)
+    if rule == "delta":
+        beta = value.new_ones(()).expand(batch, heads_kv, length) if beta is None else beta.resolve_neg()
+    native.state_attention(
+        query, key, value, out, log_gate=None if log_gate is None else log_gate.resolve_neg(),
+        beta=beta if rule == "delta" else None, keep=None if keep is None else keep.contiguous(),
+        resets=None if resets is None else resets.contiguous(), state=state,
+        threads=torch.get_num_threads() if threads is None else threads,
     )  # fmt: skip
     return out
 

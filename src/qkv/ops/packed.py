@@ -21,6 +21,7 @@ BLOCKS = {
 }  # fmt: skip
 FORMAT_CODES = {name: code for code, name in enumerate(BLOCKS)}
 ACTIVATION_CODES = {"float32": 0, "int8": 1}
+FEW_ROWS = 3  # of x, which are multiplied in another order, and rounded finer, than more of them
 
 _LIBRARY = torch.library.Library("qkv", "FRAGMENT")
 _LIBRARY.define(

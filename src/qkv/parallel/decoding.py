@@ -332,7 +332,7 @@ def _attend_torch(step: DecodeInputs, cache: KVCache, partial: _PartialResult) -
                 part = added if added is None or added.shape[2] == 1 else added[:, :, rows]
                 backend = "reference" if query.shape[:3].numel() * (end - first) <= FEW_SCORES else "auto"
                 call = read_inputs(query, key, value, similarity, Dense(keep), part, 0.0, backend, True, False)
-                partial.out[block], partial.lse[block], _ = choose(call).run(call)  # pyright: ignore[reportArgumentType]
+                partial.out[block], partial.lse[block] = choose(call).run(call)[:2]  # pyright: ignore[reportArgumentType]
 
 
 def _select_row(tensor: Tensor, row: int) -> Tensor:

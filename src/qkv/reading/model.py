@@ -124,10 +124,8 @@ class ModelReader:
         self.confirms = str(self.model).startswith("qkv/")
         self.readings = readings or (1 if self.confirms else 2)
         # A model on this machine needs minutes for a long turn, and does not come to an end where it is lost.
-        seconds, max_tokens = (
-            seconds or (3600 if self.confirms else 600),
-            max_tokens or (1000 if self.confirms else 16_000),
-        )
+        seconds = seconds or (3600 if self.confirms else 600)
+        max_tokens = max_tokens or (1000 if self.confirms else 16_000)
         self.cache = cache_folder() / "readings" if cache is None else Path(cache)
         self.config = api.GenerateConfig(max_tokens=max_tokens, max_retries=2, attempt_timeout=seconds)
         self.config.response_schema = api.ResponseSchema(name="claims", json_schema=json_schema(Rows))

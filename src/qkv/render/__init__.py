@@ -18,6 +18,7 @@ _MODULE_OF_NAME = {
     **dict.fromkeys(("Table", "Text", "Words", "prose"), "document"),
     **dict.fromkeys(("SUFFIXES", "save", "writable"), "saving"),
     "html": "to_html",
+    "html_of": "to_html",
     "latex": "to_latex",
     "markdown": "to_markdown",
     "mathml": "to_html",
@@ -28,7 +29,7 @@ _MODULE_OF_NAME = {
 
 __all__ = [
     "SUFFIXES", "BlankLines", "Block", "Code", "Derivation", "Document", "Figure", "Formula", "Heading", "Inline",
-    "Items", "Margin", "Maths", "Note", "PageBreak", "Paragraph", "Table", "Text", "Words", "html", "latex",
+    "Items", "Margin", "Maths", "Note", "PageBreak", "Paragraph", "Table", "Text", "Words", "html", "html_of", "latex",
     "markdown", "mathml", "notebook", "pdf", "prose", "save", "show", "writable",
 ]  # fmt: skip
 
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
         prose,
     )
     from .saving import SUFFIXES, save, writable
-    from .to_html import html, mathml
+    from .to_html import html, html_of, mathml
     from .to_latex import latex
     from .to_markdown import markdown, notebook
     from .to_terminal import show

@@ -92,6 +92,15 @@ def fragment(blocks: Iterable[d.Block]) -> str:
     return _Blocks().written(blocks)
 
 
+def html_of(*blocks: d.Block) -> str:
+    """Blocks for a notebook, which brings its own style.
+
+    >>> html_of(d.Paragraph("a < b"))
+    '<div><p>a &lt; b</p></div>'
+    """
+    return tag("div", fragment(blocks))
+
+
 def escape(text: str) -> str:
     return escape_markup(clean(text))
 

@@ -6,3 +6,5 @@ from .model import ModelCache as ModelCache
 from .model import load as load
 from .rows import Generated as Generated
 from .rows import Row as Row
+
+__all__ = ["Constraint", "Generated", "Model", "ModelCache", "Row", "load"]

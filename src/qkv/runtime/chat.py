@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from weakref import finalize
 
-from ..hf.chat import in_template
+from .constraints import ONE_LINE
 from .files import open_source
+from .templates import TemplateProcess
 from .tokenizer import read_chat_template
 
 _TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
@@ -30,6 +32,8 @@ class ChatTemplate:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._template, self._words = read_chat_template(open_source(path))
+        self._process = TemplateProcess()
+        self.close = finalize(self, self._process.close)  # ends its process, also where nothing refers to it any more
 
     @property
     def takes_tools(self) -> bool:
@@ -43,7 +47,7 @@ class ChatTemplate:
             messages: Each with a role ("system", "user", "assistant", "tool") and a content.
             tools: Functions that the model may call, as in OpenAI's requests.
         """
-        return in_template(self._template, messages, self._words, tools)
+        return self._process.render(self._template, messages, self._words, tools)
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,25 @@ def read_tool_calls(text: str, names: Collection[str]) -> tuple[str, list[ToolCa
     fenced = _FENCED.match(text.strip())
     calls = _calls(fenced[1] if fenced else text, names)
     return ("", calls) if calls else (text, [])
+
+
+def call_grammar(functions: Iterable[Mapping[str, Any]]) -> str:
+    """The grammar of a call of one of these functions, for `Constraint`.
+
+    Args:
+        functions: Each with a name, and a JSON schema of its parameters if it has some.
+    """
+    calls = [
+        {
+            "type": "object",
+            "properties": {"name": {"const": each["name"]}, "arguments": each.get("parameters") or {"type": "object"}},
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+        for each in functions
+    ]
+    schema = json.dumps({"x-guidance": ONE_LINE, "anyOf": calls})
+    return f'start: "<tool_call>\\n" call "\\n</tool_call>"\ncall: %json {schema}\n'
 
 
 def _calls(text: str, names: Collection[str] | None) -> list[ToolCall]:

@@ -14,7 +14,7 @@ from ..errors import MissingExtra, OptionError, OptionTypeError, complaint
 from .tokenizer import TextTokenizer
 
 # JSON stands on one line, as json.dumps writes it: a weak model would fill its answer with spaces.
-_JSON = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+ONE_LINE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 class Constraint:
@@ -63,7 +63,7 @@ class Constraint:
             wanted = {"type": "object"} if self.kind == "json" else self.value
             try:
                 wanted = json_module.loads(wanted) if isinstance(wanted, str) else wanted
-                self._grammar = matcher.grammar_from_json_schema(json_module.dumps(wanted), overrides=_JSON)
+                self._grammar = matcher.grammar_from_json_schema(json_module.dumps(wanted), overrides=ONE_LINE)
             except (TypeError, ValueError, RecursionError) as error:
                 raise self._refused(str(error) or "JSON that is nested too deeply") from error
         if why := matcher.validate_grammar(self._grammar):
@@ -119,6 +119,10 @@ class ConstraintState:
         """
         self._matcher.consume_token(token)
         self._check()
+
+    def try_accept(self, token: int) -> bool:
+        """Take the next token if it may come, without the mask of all tokens."""
+        return self._matcher.try_consume_tokens([token]) == 1
 
     @property
     def finished(self) -> bool:

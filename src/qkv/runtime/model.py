@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..cache.eviction import Policy, as_policy
 from ..cache.inputs import check_lengths
 from ..cache.kv import KVCache
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
@@ -105,8 +106,8 @@ class _ProgramRunner:
         by_torch = functools.partial(reference.run, program, activations=activations)
         self._run = by_torch if by_reference else NativeProgram(program, activations).run
 
-    def new_cache(self, batch: int, dtype: torch.dtype, capacity: int | None) -> ModelCache:
-        return ModelCache(reference.new_caches(self.program, batch, dtype, capacity))
+    def new_cache(self, batch: int, dtype: torch.dtype, capacity: int | None, eviction: Policy | None) -> ModelCache:
+        return ModelCache(reference.new_caches(self.program, batch, dtype, capacity, eviction))
 
     def run(self, tokens: Tensor, cache: Any, **options: Any) -> Tensor:
         if not isinstance(cache, ModelCache) or len(cache.layers) != len(self.program.layers):
@@ -166,15 +167,27 @@ class ModelCache:
         for layer in self.layers:
             layer.crop(n)
 
+    def evict(self, policy: Any = None) -> None:
+        """Forget tokens in the layers without a window; see `KVCache.evict`. None: what each layer's policy forgets."""
+        for layer in self.layers:
+            if layer.window is None and (policy is not None or layer.eviction is not None):
+                layer.evict(policy)
+
     def reorder(self, index: Any) -> None:
         """Replace the rows by rows[index]; see `KVCache.reorder`."""
         for layer in self.layers:
             layer.reorder(index)
 
     def extend(self, other: ModelCache) -> None:
-        """Append the rows of another cache of the same origin; see `KVCache.extend`."""
-        for layer, added in zip(self.layers, other.layers, strict=True):
-            layer.extend(added)
+        """Append the rows of another cache of the same origin, to all layers or none; see `KVCache.extend`."""
+        rows = list(range(self.batch))
+        try:
+            for layer, added in zip(self.layers, other.layers, strict=True):
+                layer.extend(added)
+        except BaseException:
+            for layer in self.layers:
+                layer.reorder(rows)
+            raise
 
 
 class Model:
@@ -204,15 +217,25 @@ class Model:
         """The tokens that end a text."""
         return self._runner.stop_tokens
 
-    def cache(self, batch: int = 1, *, dtype: torch.dtype = torch.float32, capacity: int | None = None) -> Any:
+    def cache(
+        self,
+        batch: int = 1,
+        *,
+        dtype: torch.dtype = torch.float32,
+        capacity: int | None = None,
+        eviction: Policy | None = None,
+    ) -> Any:
         """An empty cache.
 
         Args:
             batch: Rows.
             dtype: Storage format of keys and values, as for `KVCache`.
             capacity: Memory for this many tokens of a row is allocated at once; it grows if None.
+            eviction: A policy of `qkv.cache` for every layer without a window, such as `FirstLast(4, 252)`. Positions
+                stay within the model's context. "renumbered" turns rotated keys by the rotary of each layer.
         """
-        return self._runner.new_cache(check_size("batch", batch), dtype, capacity)
+        policy = None if eviction is None else as_policy(eviction)
+        return self._runner.new_cache(check_size("batch", batch), dtype, capacity, policy)
 
     def step(
         self, tokens: Any, cache: Any, *, lengths: Any = None, padding: str = "right", every: bool = False
@@ -299,6 +322,8 @@ class Model:
             raise OptionError(complaint("beams", beams, wanted))
         cache = self.cache(len(prompts)) if cache is None else cache
         logits = self._prefill(prompts, cache, rows[0].new)
+        if isinstance(cache, ModelCache) and any(layer.evicts_after_prompt for layer in cache.layers):
+            cache.evict()
         if beams > 1:
             options: dict[str, Any] = {
                 "beams": beams,

@@ -70,7 +70,8 @@ class NativeProgram:
             activations=ACTIVATION_CODES[activations],
         )
         parts = [layer.attention for layer in program.layers]
-        self._sizes = [(each.kv_heads, each.width, each.width, each.window) for each in parts]
+        self._sizes = [(each.kv_heads, each.width, each.width) for each in parts]
+        self._windows = [each.window for each in parts]
         self._checked: list[Any] = []  # layouts and windows of the last caches that had these sizes
 
     def run(
@@ -123,9 +124,11 @@ class NativeProgram:
         if len(caches) != len(self._sizes):
             raise OptionTypeError(complaint("cache", f"{len(caches)} layers", f"{len(self._sizes)}", "model.cache()"))
         kinds = [(cache.page_layout, cache.window) for cache in caches]
-        for cache, kind, sizes in zip(caches, kinds, self._sizes, strict=True) if kinds != self._checked else ():
+        every = zip(caches, kinds, self._sizes, self._windows, strict=True)
+        for cache, kind, sizes, window in every if kinds != self._checked else ():
             code, *rest = kind[0].native_args
-            if (*rest, kind[1]) != sizes or not code:
+            # A layer without a window may be given a cache with one: its user evicts.
+            if tuple(rest) != sizes or not code or (window is not None and (kind[1] != window or cache.sinks)):
                 raise OptionTypeError(complaint("cache", repr(cache), "a cache of this model", "model.cache()"))
         self._checked = kinds
         lengths = caches[0].row_lengths
@@ -174,7 +177,6 @@ class NativeProgram:
             width=attention.width,
             scale=attention.scale,
             softcap=attention.softcap or 0.0,
-            window=attention.window,
             sinks=self._address(attention.sinks),
             rotary=-1 if attention.rotary is None else rotaries[attention.rotary],
             activation=_activation(forward),

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import OptionError, complaint
+from ..errors import BackendRefused, OptionError, complaint
 from ..hf import cache as hf_cache
 from ..hf import load as hf_load
 from ..inputs import check_size
@@ -102,7 +102,10 @@ class TransformersModel:
         self.stop_tokens = frozenset(token for token in ends if type(token) is int)
         self._last_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
 
-    def new_cache(self, batch: int, dtype: torch.dtype, capacity: int | None) -> RowCaches:
+    def new_cache(self, batch: int, dtype: torch.dtype, capacity: int | None, eviction: Any) -> RowCaches:
+        if eviction is not None:
+            reason = "this model runs in transformers, which counts the positions of a cache itself"
+            raise BackendRefused(complaint("eviction", repr(eviction), "None", reason), (reason,))
         return RowCaches([hf_cache(self.model, dtype=dtype, capacity=capacity) for _ in range(batch)])
 
     def run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,8 +14,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..cache.decode import decode
+from ..cache.eviction import FirstLast, Policy
 from ..cache.kv import KVCache
+from ..errors import OptionError, complaint
 from ..nn.positions import positions_after
+from ..ops.packed import FEW_ROWS
 from ..shapes import Bool, Float, Int
 from ..similarity import Softmax
 from .blocks import PackedMatrix
@@ -23,6 +27,7 @@ from .program import Attention, FeedForward, Linear, Norm, Program, Rotary
 _GELU_TANH = partial(F.gelu, approximate="tanh")
 _ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu, "gelu_tanh": _GELU_TANH, "relu": F.relu}
 _BLOCK = 32  # activations that share a scale
+_OUTLIER = 36.0  # a block has one if its largest square is more than this many times the mean square of the row
 _KEPT_BYTES = 2 << 30
 _DENSE: WeakKeyDictionary[PackedMatrix, Tensor] = WeakKeyDictionary()  # matrices in float32, up to _KEPT_BYTES
 
@@ -108,30 +113,66 @@ def real_tokens(n: int, lengths: Int[Tensor, " batch"], padding: str) -> Bool[Te
     return index < lengths[:, None] if padding == "right" else index >= n - lengths[:, None]
 
 
-def new_caches(program: Program, batch: int, dtype: torch.dtype, capacity: int | None) -> list[KVCache]:
-    """An empty cache for each layer."""
-    parts = (layer.attention for layer in program.layers)
-    return [KVCache(batch, a.kv_heads, a.width, window=a.window, dtype=dtype, capacity=capacity) for a in parts]
+def new_caches(
+    program: Program, batch: int, dtype: torch.dtype, capacity: int | None, eviction: Policy | None = None
+) -> list[KVCache]:
+    """An empty cache for each layer; layers with a window keep it and do without `eviction`."""
+    if eviction is not None and eviction.positions == "renumbered" and program.positions is not None:
+        wanted = "'absolute' for a model with learned positions, which are added before the first layer"
+        raise OptionError(complaint("positions", "'renumbered'", wanted))
+    caches = []
+    for layer in program.layers:
+        attention = layer.attention
+        rules: dict[str, Any] = {"window": attention.window}
+        if eviction is not None and attention.window is None:
+            rules = _forgetting(eviction, attention.rotary)
+        caches.append(KVCache(batch, attention.kv_heads, attention.width, dtype=dtype, capacity=capacity, **rules))
+    return caches
+
+
+def _forgetting(eviction: Policy, rotary: Rotary | None) -> dict[str, Any]:
+    """The options of a layer's cache: the first and the last tokens are a ring, which copies nothing."""
+    if eviction.positions == "absolute":
+        if isinstance(eviction, FirstLast) and eviction.last > 0:
+            return {"window": eviction.last, "sinks": eviction.first}
+        return {"eviction": eviction}
+    if eviction.rotate is None and rotary is not None:
+
+        def rotate(key: Tensor, shift: Tensor) -> Tensor:
+            angle = shift.unsqueeze(-1) * rotary.frequencies
+            return _rotated(rotary, key, angle.cos().float(), angle.sin().float())
+
+        eviction = replace(eviction, rotate=rotate)
+    return {"eviction": eviction}
 
 
 def product(
     weight: PackedMatrix, x: Float[Tensor, "*rows columns"], activations: str = "float32"
 ) -> Float[Tensor, "*rows outputs"]:
-    """Wx in float32, for each row x; with "int8" and a quantized W, of x rounded in blocks."""
-    rounded = activations == "int8" and weight.format.is_quantized
-    return (round_blocks(x) if rounded else x) @ _dense(weight).T
+    """Wx in float32, for each row x; with "int8", of x as native code rounds it (native/src/packed.h)."""
+    if activations == "int8":
+        few = x.shape[:-1].numel() <= FEW_ROWS
+        if weight.format.is_quantized:
+            x = round_blocks(x, few)
+        elif weight.format.name == "bf16" and not few:
+            x = x.bfloat16().float()
+    return x @ _dense(weight).T
 
 
-def round_blocks(x: Float[Tensor, "*rows columns"], block: int = _BLOCK) -> Float[Tensor, "*rows columns"]:
-    """x rounded to int8 with a scale for each block: scale = max|x| / 127. Blocks that are not finite are NaN.
+def round_blocks(x: Float[Tensor, "*rows columns"], few: bool) -> Float[Tensor, "*rows columns"]:
+    """x rounded in blocks of 32 with a scale each: to 15 bits if rows are few or the block has an outlier, otherwise 8.
 
-    >>> round_blocks(torch.tensor([[254.0, -3.0, 0.5, 127.0]]), block=2)
-    tensor([[254.,  -4.,   0., 127.]])
+    A block that is not finite is NaN.
+
+    >>> round_blocks(torch.tensor([[254.0, -3.0, 0.5] + 29 * [127.0]]), few=False)[0, :4]
+    tensor([254.,  -4.,   0., 128.])
     """
-    parts = F.pad(x, (0, -x.shape[-1] % block)).unflatten(-1, (-1, block))
-    scale = parts.abs().amax(-1, keepdim=True) / 127
-    numbers = torch.where(scale == 0, 0.0, parts / scale).round()
-    return (numbers * scale).flatten(-2)[..., : x.shape[-1]]
+    parts, squares = x.unflatten(-1, (-1, _BLOCK)), x.square().sum(-1)[..., None, None]
+    most = parts.abs().amax(-1, keepdim=True)
+    outlier = squares.isfinite() & (most.double().square() > _OUTLIER * squares.double() / x.shape[-1])
+    steps = torch.where(outlier | few, 127.0 * 2**7, 127.0)
+    numbers = (parts * torch.where(most > 1e-34, steps / most, 0.0)).round()
+    return (numbers * (most / steps)).flatten(-2)
 
 
 def _dense(weight: PackedMatrix) -> Tensor:

@@ -13,11 +13,10 @@ from ..inputs import check_size
 from ..masks.grid import as_integer
 from ..nn.generate import choose_token
 from ..nn.module import check_number
+from ..ops.packed import FEW_ROWS
 from ..shapes import Float
 from .constraints import Constraint, ConstraintState
 from .tokenizer import TextTokenizer
-
-_FEW = 3  # tokens of one step that native code multiplies in another order than more of them
 
 
 @dataclass
@@ -70,9 +69,8 @@ class Row:
         self.generator, self.found, self._shown = generator, Generated(), 0
         stops = [stop] if isinstance(stop, str | int) else list(stop)
         self.texts = [each for each in stops if isinstance(each, str) and each]
-        self.ends: frozenset[int] = model.stop_tokens | {
-            as_integer("stop", each) for each in stops if not isinstance(each, str)
-        }
+        ends = (as_integer("stop", each) for each in stops if not isinstance(each, str))
+        self.ends: frozenset[int] = model.stop_tokens.union(ends)
         tokenizer: TextTokenizer | None = model.tokenizer if with_text or self.texts else None
         self._read = (lambda token: "") if tokenizer is None else tokenizer.stream()
         self._state: ConstraintState | None = None
@@ -81,11 +79,15 @@ class Row:
 
     def take(self, log_probs: Float[Tensor, " vocabulary"]) -> str:
         """Choose the next token; returns the text that is certain now."""
-        allowed = log_probs
-        if self._state is not None:
-            self._state.mask(allowed := log_probs.clone())
-        choice = self.temperature, self.top_k, self.top_p, self.generator
-        token = int(choose_token(allowed.unsqueeze(0), *choice))
+        choice, state = (self.temperature, self.top_k, self.top_p, self.generator), self._state
+        greedy = state is None or self.temperature == 0
+        token = int(choose_token(log_probs.unsqueeze(0), *choice)) if greedy else -1
+        # The most probable token of all is that of the allowed ones, if it is one of them: then no mask is needed.
+        if state is not None and not (greedy and state.try_accept(token)):
+            # numpy copies in this thread; torch would wake its other threads, which costs more than the mask.
+            state.mask(allowed := torch.from_numpy(log_probs.numpy().copy()))
+            token = int(choose_token(allowed.unsqueeze(0), *choice))
+            state.accept(token)
         self.found.logprobs.append(float(log_probs[token]))
         if self.logprobs:
             best = log_probs.topk(min(self.logprobs, len(log_probs)))
@@ -96,8 +98,6 @@ class Row:
         """Append a token; returns the text that is certain now. What may begin a stop text is not certain."""
         found = self.found
         found.tokens.append(token)
-        if self._state is not None:
-            self._state.accept(token)
         if token in self.ends:
             found.finish = "stop"
         else:
@@ -121,6 +121,6 @@ def chunks(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
     ([(0, 512), (512, 1027)], [(3, 5)])
     """
     while start < stop:
-        end = stop if stop - start <= size + _FEW else start + size
+        end = stop if stop - start <= size + FEW_ROWS else start + size
         yield start, end
         start = end

@@ -26,7 +26,13 @@ class TextTokenizer:
     start: tuple[int, ...] = ()
 
     def encode(self, text: str, *, bare: bool = False) -> list[int]:
-        """The tokens of a text; with `bare`, without those that precede every text."""
+        """The tokens of a text; with `bare`, without those that precede every text.
+
+        Raises:
+            OptionError: It holds half of a surrogate pair, as what is not UTF-8 becomes when it is read.
+        """
+        if not text.isascii() and any(0xD800 <= ord(sign) < 0xE000 for sign in text):
+            raise OptionError(complaint("prompt", "bytes that are not UTF-8", "text"))
         return [*(() if bare else self.start), *self.tokenizer.encode(text, add_special_tokens=not bare).ids]
 
     def decode(self, tokens: Iterable[int]) -> str:

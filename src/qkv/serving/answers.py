@@ -69,8 +69,8 @@ class Form:
     def whole(
         self, found: Generated, places: range, text: str, calls: Sequence[ToolCall], usage: dict[str, Any]
     ) -> dict[str, Any]:
-        choice: dict[str, Any] = {"index": 0, "finish_reason": "tool_calls" if calls else found.finish}
-        choice["logprobs"] = self.logprobs(found, places)
+        reason = "tool_calls" if calls else found.finish
+        choice: dict[str, Any] = {"index": 0, "finish_reason": reason, "logprobs": self.logprobs(found, places)}
         if self.chat:
             message: dict[str, Any] = {"role": "assistant", "content": text or (None if calls else ""), "refusal": None}
             choice["message"] = message | ({"tool_calls": _called(calls)} if calls else {})
@@ -115,11 +115,6 @@ class Form:
     def _head(self, kind: str) -> dict[str, Any]:
         name = f"chat.completion{kind}" if self.chat else "text_completion"
         return {"id": self.id, "object": name, "created": self.created, "model": self.model}
-
-
-def usage(prompt: int, cached: int, new: int) -> dict[str, Any]:
-    details = {"prompt_tokens_details": {"cached_tokens": cached}}
-    return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new} | details
 
 
 def _called(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:

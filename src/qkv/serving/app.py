@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import json
-import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,11 +20,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import OptionError, QkvError, complaint
-from ..hf.chat import TemplateProcess
 from ..runtime import Constraint, Model, Row
-from ..runtime.chat import ToolCall, read_tool_calls
-from ..web.guard import LOOPBACK, Guard
-from .answers import Form, TokenTexts, sse, usage
+from ..runtime.chat import ChatTemplate, ToolCall, call_grammar, read_tool_calls
+from ..web.guard import Guard
+from .answers import Form, TokenTexts, sse
 from .bodies import Body, Chat, Choice, Completion, read
 from .engine import Engine, Event, Job
 from .limits import Limits, Refused
@@ -71,7 +68,9 @@ class Asked:
 
     @property
     def usage(self) -> dict[str, Any]:
-        return usage(len(self.job.tokens), self.job.cached, len(self.job.row.found.tokens))
+        prompt, new = len(self.job.tokens), len(self.job.row.found.tokens)
+        counts = {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}
+        return counts | {"prompt_tokens_details": {"cached_tokens": self.job.cached}}
 
 
 class Server:
@@ -80,25 +79,17 @@ class Server:
     Args:
         model: The model.
         name: What requests call it.
-        template: Its chat template and the words of it; None if it has none.
+        template: Its chat template; None if it has none.
         limits: See `Limits`.
         hosts: The names under which the server may be called.
         token: What requests must bring; None if they need none.
     """
 
     def __init__(
-        self,
-        model: Model,
-        name: str,
-        template: tuple[str, dict[str, Any]] | None,
-        limits: Limits,
-        *,
-        hosts: Iterable[str] = LOOPBACK,
-        token: str | None = None,
+        self, model: Model, name: str, template: ChatTemplate | None, limits: Limits, hosts: set[str], token: str | None
     ) -> None:
         self.model, self.name, self.template, self.limits = model, name, template, limits
         self.context = min(limits.context or model.context, model.context)
-        self.takes_tools = template is not None and bool(re.search(r"\btools\b", template[0]))
         self.texts = TokenTexts(model.tokenizer, model.vocabulary)
         self.engine = Engine(model, limits, self._deliver)
         self.started = int(time.time())
@@ -107,10 +98,12 @@ class Server:
             Route("/metrics", self.metrics),
             Route("/v1/models", self.models),
             Route("/v1/models/{name:path}", self.one_model),
-            Route("/v1/completions", _refusing(self.completion), methods=["POST"]),
-            Route("/v1/chat/completions", _refusing(self.chat), methods=["POST"]),
+            Route("/v1/completions", self.completion, methods=["POST"]),
+            Route("/v1/chat/completions", self.chat, methods=["POST"]),
         ]
-        app = Starlette(routes=routes, lifespan=self.lifespan, exception_handlers={HTTPException: _told})
+        app = Starlette(
+            routes=routes, lifespan=self.lifespan, exception_handlers={HTTPException: _told, Refused: _told}
+        )
         app.router.redirect_slashes = False
         caps: dict[str, Any] = {"body": limits.body, "seconds": limits.body_seconds, "refuse": _refusal}
         self.guard = Guard(app, "server", **caps, hosts=hosts)
@@ -119,11 +112,12 @@ class Server:
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         self._loop = asyncio.get_running_loop()
-        with TemplateProcess() as self.process:
-            try:
-                yield
-            finally:
-                self.engine.close()
+        try:
+            yield
+        finally:
+            self.engine.close()
+            if self.template is not None:
+                self.template.close()
 
     def _deliver(self, events: list[tuple[Job, Event]]) -> None:
         """From the engine's thread to that of the answers."""
@@ -142,8 +136,8 @@ class Server:
         return JSONResponse({"object": "list", "data": [self._model()]})
 
     async def one_model(self, request: Request) -> Response:
-        given = request.path_params["name"]
-        return JSONResponse(self._model()) if given == self.name else _json(self._unknown(given))
+        self._check_name(request.path_params["name"])
+        return JSONResponse(self._model())
 
     async def metrics(self, request: Request) -> Response:
         # The size of a cache waits for the step that is running.
@@ -156,69 +150,61 @@ class Server:
         return await self._answered(request, await _body(request, Chat), self._chat)
 
     async def _answered(self, request: Request, body: Any, prepare: Callable[[Any], Asked]) -> Response:
-        if body.model != self.name:
-            raise self._unknown(body.model)
+        self._check_name(body.model)
         asked = await anyio.to_thread.run_sync(prepare, body)
         asked.job.hear = asked.events.put_nowait
         self.engine.submit(asked.job)
         leaving = asyncio.create_task(_gone(request))
         leaving.add_done_callback(lambda task: None if task.cancelled() else asked.events.put_nowait(None))
-        over = streaming = False
+        streaming = False
         try:
             # The status of a stream waits for its first token too: what fails before is an error.
-            while not over:
+            while True:
                 event = await asked.events.get()
                 if event is None:
                     return Response(status_code=499)  # the client has gone
                 if event.error is not None:
                     raise event.error
-                over = event.last
-                if body.stream:
-                    streaming = True
-                    return StreamingResponse(self._stream(asked, event), media_type="text/event-stream")
+                if streaming := bool(body.stream):
+                    return Stream(self._stream(asked, event), lambda: self.engine.leave(asked.job))
+                if event.last:
+                    break
         finally:
             leaving.cancel()
-            if not (over or streaming):
+            if not streaming:
                 self.engine.leave(asked.job)
         found = asked.job.row.found
         asked.text = found.text
         text, calls = asked.end()
-        whole = asked.form.whole(found, asked.places(len(found.tokens)), text, calls, asked.usage)
-        return JSONResponse(whole)
+        return JSONResponse(asked.form.whole(found, asked.places(len(found.tokens)), text, calls, asked.usage))
 
     async def _stream(self, asked: Asked, event: Event | None) -> AsyncIterator[bytes]:
         """Server-sent events from the first event on; what arrives together is sent together."""
         found, form = asked.job.row.found, asked.form
-        said, over = [form.first()] if form.chat else [], False
+        said = [form.first()] if form.chat else []
         first, texts = event, []
-        try:
-            while event is not None and event.error is None:
-                texts.append(asked.add(event.text))
-                if event.last or asked.events.empty() or event is first:
-                    over = event.last
-                    text, calls = "".join(texts), []
-                    texts = []
-                    if over:
-                        whole, calls = asked.end()
-                        text += "" if calls and not whole else whole[asked.shown :]
-                    places = asked.places(event.tokens)
-                    if text or (form.texts is not None and places):
-                        said.append(form.piece(found, places, text))
-                        asked.sent = places.stop
-                    if over:
-                        said += form.last(found, calls)
-                        said += [form.usage(asked.usage)] if asked.body.with_usage else []
-                    yield b"".join([*map(sse, said), sse("[DONE]") if over else b""])
-                    said = []
-                if over:
-                    return
-                event = await asked.events.get()
-            if event is not None and event.error is not None:
-                over = True
+        while event is not None:
+            if event.error is not None:
                 yield sse(event.error.as_dict())
-        finally:
-            if not over:
-                self.engine.leave(asked.job)
+                return
+            texts.append(asked.add(event.text))
+            if event.last or asked.events.empty() or event is first:
+                text, calls = "".join(texts), []
+                if event.last:
+                    whole, calls = asked.end()
+                    text += "" if calls and not whole else whole[asked.shown :]
+                places = asked.places(event.tokens)
+                if text or (form.texts is not None and places):
+                    said.append(form.piece(found, places, text))
+                    asked.sent = places.stop
+                if event.last:
+                    said += form.last(found, calls)
+                    said += [form.usage(asked.usage)] if asked.body.with_usage else []
+                yield b"".join([*map(sse, said), sse("[DONE]") if event.last else b""])
+                if event.last:
+                    return
+                said, texts = [], []
+            event = await asked.events.get()
 
     def _completion(self, body: Completion) -> Asked:
         with _words():
@@ -226,7 +212,7 @@ class Server:
             if not tokens or not all(0 <= token < self.model.vocabulary for token in tokens):
                 wanted = f"at least one token, of those from 0 to {self.model.vocabulary - 1}"
                 raise OptionError(complaint("prompt", repr(body.only)[:60], wanted))
-            return self._asked(body, tokens, body.max_tokens or _SHORT, logprobs=body.logprobs)
+            return self._asked(body, tokens, body.max_tokens or _SHORT, body.logprobs)
 
     def _chat(self, body: Chat) -> Asked:
         with _words():
@@ -239,34 +225,33 @@ class Server:
             tools = [] if body.tool_choice == "none" else body.tools or []
             if body.tool_choice not in (None, "none") and not tools:
                 raise OptionError(complaint("tool_choice", body.tool_choice, "tools"))
-            if tools and not self.takes_tools:
+            if tools and not self.template.takes_tools:
                 raise OptionError(complaint("tools", "a chat template without tools", "one that has a place for them"))
             offered = [tool for tool in tools if named in (None, tool.function.name)]
             if tools and not offered:
-                raise OptionError(complaint("tool_choice", named, "the name of one of the tools"))
-            constraint = _constraint(body)
+                raise OptionError(complaint("tool_choice", repr(named)[:60], "the name of one of the tools"))
+            with _words("response_format"):
+                constraint = _constraint(body)
             if named is not None or body.tool_choice == "required":
                 if constraint is not None:
                     raise OptionError(complaint("response_format", "a tool that must be called", "one of the two"))
-                constraint = Constraint(grammar=_calling(offered))
-            messages = [message.for_template() for message in body.messages]
+                with _words("tools"):
+                    constraint = Constraint(grammar=call_grammar(tool.function.model_dump() for tool in offered))
             given = [tool.model_dump(exclude_none=True) for tool in tools] or None
-            text = self.process.render(self.template[0], messages, self.template[1], given)
+            text = self.template.render([message.for_template() for message in body.messages], given)
             tokens = self.model.tokenizer.encode(text, bare=True)
-            new = body.max_completion_tokens or body.max_tokens
+            new, names = body.max_completion_tokens or body.max_tokens, [tool.function.name for tool in offered]
             logprobs = (body.top_logprobs or 0) if body.logprobs else None
-            names = [tool.function.name for tool in offered]
-            return self._asked(body, tokens, new, logprobs=logprobs, constraint=constraint, names=names)
+            return self._asked(body, tokens, new, logprobs, constraint, names)
 
     def _asked(
         self,
         body: Body,
         tokens: list[int],
         new: int | None,
-        *,
         logprobs: int | None,
-        constraint: Constraint | None = None,
-        names: Iterable[str] = (),
+        constraint: Any = None,
+        names: Any = (),
     ) -> Asked:
         most = self.context - len(tokens) + 1
         if (new or 1) > most:
@@ -275,17 +260,9 @@ class Server:
             raise Refused(400, "context_length_exceeded", words, "messages" if isinstance(body, Chat) else "prompt")
         generator = torch.Generator()
         generator.manual_seed(body.seed) if body.seed is not None else generator.seed()
-        row = Row(
-            self.model,
-            new or most,
-            temperature=1.0 if body.temperature is None else body.temperature,
-            top_k=body.top_k,
-            top_p=body.top_p,
-            generator=generator,
-            stop=body.stops,
-            logprobs=logprobs or 0,
-            constraint=constraint,
-        )
+        choice = {"temperature": 1.0 if body.temperature is None else body.temperature, "generator": generator}
+        choice |= {"top_k": body.top_k, "top_p": body.top_p, "stop": body.stops}
+        row = Row(self.model, new or most, **choice, logprobs=logprobs or 0, constraint=constraint)
         form = Form(self.name, isinstance(body, Chat), None if logprobs is None else self.texts)
         job = Job(tokens, row, told=bool(body.stream))
         return Asked(body, job, form, list(names))
@@ -293,32 +270,39 @@ class Server:
     def _model(self) -> dict[str, Any]:
         return {"id": self.name, "object": "model", "created": self.started, "owned_by": "qkv"}
 
-    def _unknown(self, given: str) -> Refused:
-        return Refused(404, "model_not_found", complaint("model", repr(given)[:60], repr(self.name)), "model")
+    def _check_name(self, given: str) -> None:
+        if given != self.name:
+            raise Refused(404, "model_not_found", complaint("model", repr(given)[:60], repr(self.name)), "model")
 
     def _metrics(self) -> str:
-        engine, figures = self.engine, self.engine.figures
-        cache = engine.cache
-        rows: list[tuple[str, str, str, Any]] = [
-            ("requests_total", "counter", f'{{outcome="{name}"}}', n) for name, n in figures.outcomes.items()
-        ]
-        rows += [
-            ("running_rows", "gauge", "", len(engine.running)),
-            ("waiting_requests", "gauge", "", len(engine.waiting) + len(engine.filling)),
-            ("prompt_tokens_total", "counter", "", figures.prompt_tokens),
-            ("cached_prompt_tokens_total", "counter", "", figures.cached_tokens),
-            ("new_tokens_total", "counter", "", figures.new_tokens),
-            ("steps_total", "counter", "", figures.steps),
-            ("prefix_hits_total", "counter", "", engine.prefixes.hits),
-            ("prefixes", "gauge", "", len(engine.prefixes)),
-            ("cache_bytes", "gauge", '{of="rows"}', 0 if cache is None else cache.nbytes),
-            ("cache_bytes", "gauge", '{of="prefixes"}', engine.prefixes.nbytes),
-        ]
+        engine, figures, cache = self.engine, self.engine.figures, self.engine.cache
+        totals = {f'requests_total{{outcome="{name}"}}': n for name, n in figures.outcomes.items()}
+        totals |= {"prompt_tokens_total": figures.prompt_tokens, "cached_prompt_tokens_total": figures.cached_tokens}
+        totals |= {"new_tokens_total": figures.new_tokens, "steps_total": figures.steps}
+        now = {"running_rows": len(engine.running), "waiting_requests": len(engine.waiting) + len(engine.filling)}
+        now |= {"prefixes": len(engine.prefixes), 'cache_bytes{of="rows"}': 0 if cache is None else cache.nbytes}
+        now |= {'cache_bytes{of="prefixes"}': engine.prefixes.nbytes}
+        totals["prefix_hits_total"] = engine.prefixes.hits
         lines: dict[str, None] = {}  # of each name the type comes once, first
-        for name, kind, labels, value in rows:
-            lines[f"# TYPE qkv_{name} {kind}"] = None
-            lines[f"qkv_{name}{labels} {value}"] = None
+        for kind, values in (("counter", totals), ("gauge", now)):
+            for name, value in values.items():
+                lines[f"# TYPE qkv_{name.partition('{')[0]} {kind}"] = None
+                lines[f"qkv_{name} {value}"] = None
         return "\n".join([*lines, ""])
+
+
+class Stream(StreamingResponse):
+    """Server-sent events; `leave` is called at their end, also if the client goes before the first one."""
+
+    def __init__(self, events: AsyncIterator[bytes], leave: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self.leave = leave
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.leave()
 
 
 class _Authorized:
@@ -340,12 +324,12 @@ class _Authorized:
 
 
 @contextlib.contextmanager
-def _words() -> Any:
-    """Errors of the library are those of the request."""
+def _words(param: str | None = None) -> Any:
+    """Errors of the library are those of the request, about `param` or what they name."""
     try:
         yield
     except QkvError as error:
-        raise Refused(400, "invalid_value", str(error), str(error).partition(":")[0]) from error
+        raise Refused(400, "invalid_value", str(error), param or str(error).partition(":")[0]) from error
 
 
 def _constraint(body: Chat) -> Constraint | None:
@@ -357,25 +341,6 @@ def _constraint(body: Chat) -> Constraint | None:
     if asked.json_schema is None:
         raise OptionError(complaint("response_format.json_schema", "nothing", "a name and a schema"))
     return Constraint(schema=asked.json_schema.of)
-
-
-def _calling(tools: Iterable[Any]) -> str:
-    """The grammar of a call of one of these functions."""
-    calls = [
-        {
-            "type": "object",
-            "properties": {
-                "name": {"const": tool.function.name},
-                "arguments": tool.function.parameters or {"type": "object"},
-            },
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-        }
-        for tool in tools
-    ]
-    spaces = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-    schema = json.dumps({"x-guidance": spaces, "anyOf": calls})
-    return f'start: "<tool_call>\\n" call "\\n</tool_call>"\ncall: %json {schema}\n'
 
 
 async def _body(request: Request, kind: Any) -> Any:
@@ -394,21 +359,14 @@ def _json(refused: Refused) -> JSONResponse:
     return JSONResponse(refused.as_dict(), refused.status, refused.headers)
 
 
-def _refusing(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    async def answered(request: Request) -> Response:
-        try:
-            return await answer(request)
-        except Refused as refused:
-            return _json(refused)
-
-    return answered
-
-
 def _refusal(scope: Scope, status: int, words: str) -> Response:
     return _json(Refused(status, "refused", words))
 
 
 async def _told(request: Request, error: Exception) -> Response:
-    """An address that is not there, or not asked in that way."""
-    assert isinstance(error, HTTPException)
-    return _json(Refused(error.status_code, "not_found", f"{request.method} {request.url.path}: {error.detail}"))
+    """What was refused; or an address that is not there, or not asked in that way."""
+    if isinstance(error, HTTPException):
+        words = f"{request.method} {request.url.path[:60]}: {error.detail}"
+        error = Refused(error.status_code, "not_found", words)
+    assert isinstance(error, Refused)
+    return _json(error)

@@ -167,8 +167,9 @@ def read(kind: type[B], body: bytes) -> B:
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
-        # Of a union every member complains; the one that got furthest comes last.
-        found = max(error.errors(include_url=False), key=lambda each: len(each["loc"]))
+        # Of a union every member complains: the one that says how many, or else that got furthest.
+        key = lambda each: (each["type"] in ("too_long", "too_short"), len(each["loc"]))  # noqa: E731
+        found = max(error.errors(include_url=False), key=key)
     if found["type"] == "json_invalid":
         raise Refused(400, "invalid_json", complaint("body", "no JSON", "a JSON object"))
     # Members of unions are named by their types.

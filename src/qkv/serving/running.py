@@ -10,8 +10,7 @@ from typing import Any
 
 from ..errors import OptionError, complaint
 from ..runtime import load
-from ..runtime.files import open_source
-from ..runtime.tokenizer import read_chat_template
+from ..runtime.chat import ChatTemplate
 from ..web.running import Place, listening, place_of, serve
 from .app import Server
 from .limits import Limits
@@ -29,7 +28,7 @@ def run(
     limits: Limits | None = None,
     activations: str = "float32",
     threads: int | None = None,
-    say: Callable[[Place, Server], None] = lambda place, server: print(place.address),
+    say: Callable[[Place, Server], None],
 ) -> None:
     """Serve a model until SIGTERM or Ctrl-C.
 
@@ -54,7 +53,7 @@ def run(
         model = load(path, activations=activations, threads=threads)
         if limits.context is not None and limits.context > model.context:
             raise OptionError(complaint("context", limits.context, f"at most {model.context}, the model's"))
-        server = Server(model, _name(path), _template(path), limits, hosts=place.hosts, token=token)
+        server = Server(model, _name(path), template_of(path), limits, place.hosts, token)
         say(place, server)
         caps: dict[str, Any] = {"header_seconds": limits.header_seconds, "connections": limits.connections}
         serve(server.app, found, end=server.end, **caps, grace=math.ceil(limits.grace) + 2)
@@ -67,9 +66,9 @@ def _name(path: str | os.PathLike[str]) -> str:
     return given.stem if given.is_file() else given.name
 
 
-def _template(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]] | None:
+def template_of(path: str | os.PathLike[str]) -> ChatTemplate | None:
     try:
-        return read_chat_template(open_source(path))
+        return ChatTemplate(path)
     except OptionError:
         return None
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from qkv import features
 from qkv.masks import Causal, Dense, Extent, Padding, Predicate, Segments, Window
 from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Similarity, Softmax
+from qkv.states import KDA, AnyState, Decay, Delta, Gated, GatedDelta
 
 from .oracle import Oracle, attended_pairs, oracle
 from .oracle import to_caller_dims as to_caller_dims
@@ -188,6 +189,37 @@ def draw_bias(extent: Extent, kind: str, seed: int, dtype: torch.dtype) -> Tenso
     return numbers.to(dtype)
 
 
+# States whose specs have the options per ("token" or "feature") and seed; "decay" has a rate or draws one per head.
+STATES: dict[str, type[AnyState]] = {"gated": Gated, "delta": Delta, "gated_delta": GatedDelta, "kda": KDA}
+
+
+def build_state(
+    spec: Spec | None, shape: tuple[int, ...], *, heads: int, features: int, dtype: torch.dtype
+) -> AnyState | None:
+    """qkv's state for a spec, with gates of all sizes, 0 and 1 among them, and beta between 0 and 2.
+
+    shape: that of beta, in the caller's dimensions: (batch, heads_kv, length).
+
+    >>> build_state(Spec("kda", seed=1), (2, 3, 5), heads=3, features=7, dtype=torch.float32)
+    KDA(<(2, 3, 5, 7)>, <(2, 3, 5)>)
+    """
+    if spec is None:
+        return None
+    options, source = dict(spec.options), generator(spec.options.get("seed", 0))
+    if spec.kind == "decay":
+        rate = options.get("rate")
+        return Decay(torch.rand(heads, generator=source, dtype=torch.float64).to(dtype) if rate is None else rate)
+    kind, per = STATES[spec.kind], options.get("per", "feature" if spec.kind == "kda" else "token")
+    wide = (*shape, features) if per == "feature" else shape
+    gate = torch.nn.functional.logsigmoid(3 * torch.randn(wide, generator=source, dtype=torch.float64) + 1)
+    chance = torch.rand(wide, generator=source, dtype=torch.float64)
+    gate = torch.where(chance < 0.1, 0.0, torch.where(chance > 0.95, -math.inf, gate)).to(dtype)
+    beta = 2 * torch.rand(shape, generator=source, dtype=torch.float64)
+    beta = torch.where(beta < 0.3, 0.0, torch.where(beta > 1.7, 2.0, beta)).to(dtype)
+    given = {"log_gate": gate, "beta": beta}
+    return kind(**{field.name: given[field.name] for field in dataclasses.fields(kind)})
+
+
 DTYPES = {str(dtype)[6:]: dtype for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)}
 VALUES = ("gaussian", "large", "integers", "poisoned")
 BIASES = ("full", "row", "heads", "holes")
@@ -203,6 +235,7 @@ class CallCase:
             exact in every dtype and full of ties; "poisoned" has NaN, infinity and 1e30 wherever nothing
             is attended.
         bias: None or one of `BIASES`.
+        state: None or a spec for `build_state`; such a call is causal, with as many queries as keys.
         layout: a name in `qkv.testing.poison.LAYOUTS`; with "expanded" every batch row (with dims 2 every
             key) has the same keys and values, at stride 0.
 
@@ -225,6 +258,7 @@ class CallCase:
     similarity: Spec | None = None
     mask: Spec | None = None
     bias: str | None = None
+    state: Spec | None = None
     layout: str = "contiguous"
     values: str = "gaussian"
     seed: int = 0
@@ -269,9 +303,16 @@ class CallCase:
         return None if self.bias is None else draw_bias(self.extent, self.bias, self.seed + 3, self.torch_dtype)
 
     @cached_property
+    def built_state(self) -> AnyState | None:
+        shape = {4: (self.batch, self.heads_kv), 3: (self.batch,), 2: ()}[self.dims]
+        sizes = {"heads": self.heads_kv, "features": self.width, "dtype": self.torch_dtype}
+        return build_state(self.state, (*shape, self.len_k), **sizes)
+
+    @cached_property
     def attended(self) -> Tensor:
         """Which query attends to which key: (batch, heads_q, len_q, len_k)."""
-        return attended_pairs(self.built_mask, self.built_bias, self.extent)
+        allowed = attended_pairs(self.built_mask, self.built_bias, self.extent)
+        return allowed if self.state is None else allowed.tril()
 
     @property
     def keep(self) -> Tensor:
@@ -283,6 +324,12 @@ class CallCase:
         query = self._draw(self.heads_q, self.len_q, self.width, 0)
         key = self._draw(self.heads_kv, self.len_k, self.width, 1)
         value = self._draw(self.heads_kv, self.len_k, self.width_v, 2)
+        if self.state is not None and self.state.kind in (
+            "delta",
+            "gated_delta",
+            "kda",
+        ):  # longer keys make the state grow
+            key = key / key.double().norm(dim=-1, keepdim=True).clamp(min=1.0).to(key.dtype)
         if self.values == "large":
             query = query * 30
         if self.layout == "expanded":
@@ -298,8 +345,9 @@ class CallCase:
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        """The arguments of `qkv.attention`: query, key, value, similarity, mask and bias."""
+        """The arguments of `qkv.attention`: query, key, value, similarity, mask, bias, and state where there is one."""
         given = {"similarity": self.built_similarity, "mask": self.built_mask, "bias": self.built_bias}
+        given |= {} if self.state is None else {"state": self.built_state}
         return dict(zip(("query", "key", "value"), self.tensors, strict=True)) | given
 
     def with_tensors(self, **changed: Tensor) -> CallCase:
@@ -311,12 +359,13 @@ class CallCase:
     @cached_property
     def gold(self) -> Oracle:
         """The oracle's answer."""
-        return oracle(*self.tensors, similarity=self.built_similarity, mask=self.keep, bias=self.built_bias)
+        rules = {"similarity": self.built_similarity, "bias": self.built_bias, "state": self.built_state}
+        return oracle(*self.tensors, mask=self.keep, **rules)
 
     @cached_property
     def error_bounds(self) -> ErrorBounds:
         """The bounds that an answer's error must stay within."""
-        return error_bounds(*self.tensors, self.gold, self.built_similarity, self.built_bias)
+        return error_bounds(*self.tensors, self.gold, self.built_similarity, self.built_bias, self.built_state)
 
     def _draw(self, heads: int, length: int, width: int, which: int) -> Tensor:
         shape, source = (self.batch, heads, length, width), generator(10 * self.seed + which)

@@ -10,7 +10,7 @@ gradients, so does the result.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch import Tensor
 from qkv.masks import Extent
 from qkv.masks.grid import NumpyGrid
 from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
+from qkv.states import AnyState, Decay
 
 # The result of one query over the keys that it attends to: (width_v,), (), (attended,)
 RowResult = tuple[Tensor, Tensor, Tensor]
@@ -48,6 +49,7 @@ def oracle(
     similarity: object = None,
     mask: object = None,
     bias: Tensor | None = None,
+    state: AnyState | None = None,
 ) -> Oracle:
     """The right answer to `qkv.attention` with the same arguments, in float64.
 
@@ -60,6 +62,7 @@ def oracle(
             softcap, bias, mask.
         mask: one of qkv's masks, or a boolean tensor that broadcasts to the scores.
         bias: broadcasts to the scores; only with softmax.
+        state: one of qkv.states, for a similarity with features; the attended keys of a query are added one by one.
 
     Returns:
         out, lse, weights and the attended pairs.
@@ -92,6 +95,11 @@ def oracle(
     group = heads // k.shape[1] if k.shape[1] else 1
     scores = (batch, heads, len_q, k.shape[2])
     attended = attended_pairs(mask, bias, Extent(*scores, dims))
+    if state is not None:
+        attended = attended & torch.ones(scores[2:], dtype=torch.bool).tril()
+        wide = to_four_dims_of_state(state, dims)
+        found = (to_caller_dims(t, dims) for t in state_answers(q, k, v, attended, similarity, wide)[:2])
+        return Oracle(next(found), None, next(found), to_caller_dims(attended, dims))
     added = None if bias is None else _scores_to_four_dims(bias.double(), scores, dims)
     out, lse, weights = [q.new_empty(0, v.shape[3])], [q.new_empty(0)], [q.new_empty(0, scores[3])]
     for b, h, i in product(range(batch), range(heads), range(len_q)):
@@ -104,6 +112,98 @@ def oracle(
     whole = (torch.cat(rows).reshape(*scores[:3], *rows[0].shape[1:]) for rows in (out, lse, weights))
     found, lses, kept, attended = (to_caller_dims(tensor, dims) for tensor in (*whole, attended))
     return Oracle(found, lses if isinstance(similarity, Softmax) else None, kept, attended)
+
+
+def state_answers(
+    q: Tensor, k: Tensor, v: Tensor, attended: Tensor, similarity: Any, state: AnyState
+) -> tuple[Tensor, Tensor, Tensor]:
+    """out, weights and the sizes of the terms of out, by the recurrence over the keys that each query attends to.
+
+    A size bounds what rounding can change: Σ_j Γ_ij |φ(q_i)|·|φ(k_j)| (β_j |v_j| + |u_j| + β_j |φ(k_j)|·|S|), with u_j
+    what token j adds; v_j alone without a delta rule.
+    """
+    (batch, heads, n, _), group, columns = q.shape, q.shape[1] // k.shape[1], v.shape[3]
+    # The weights are what the recurrence answers for unit values, and the sum of them for a value of 1.
+    units = torch.eye(n, dtype=v.dtype)
+    parts: list[list[Tensor]] = [[], [], []]
+    for b, h in product(range(batch), range(heads)):
+        own, known = h // group, {(): (None, None)}
+        maps = [_features(similarity, rows) for rows in (q[b, h], k[b, own])]
+        values = torch.cat([v[b, own], units, torch.ones(n, 1, dtype=v.dtype)], dim=1)
+        for i in range(n):
+            keys = tuple(attended[b, h, i].nonzero().flatten().tolist())
+            before = keys[: len(keys) - 1] if keys[:-1] in known else ()
+            held, size = known[before]
+            for j in keys[len(before) :]:
+                held, size = _after_token(_gates_of(state, b, own, j), maps[1][j], values[j], held, size)
+            known = {(): (None, None), keys: (held, size)}
+            if held is None or size is None:
+                answer = values[:0].sum(0) + maps[0][:0].sum()
+                bound = answer.detach()
+            else:
+                answer, bound = maps[0][i] @ held, maps[0][i].detach().abs() @ size
+            below = answer[-1] if similarity.normalizes else torch.ones_like(answer[-1])
+            zero = below == 0
+            answer = torch.where(zero, 0.0, answer / torch.where(zero, 1.0, below))
+            bound = bound[:columns] + (answer[:columns].detach().abs() * bound[-1] if similarity.normalizes else 0)
+            bound = torch.where(zero, 0.0, bound / torch.where(zero, 1.0, below.detach().abs()))
+            for rows, row in zip(parts, (answer[:columns], answer[columns : columns + n], bound), strict=True):
+                rows.append(row)
+    shapes = (columns, n, columns)
+    out, weights, sizes = (
+        torch.stack(rows).reshape(batch, heads, n, w) if rows else v.new_zeros(batch, heads, n, w)
+        for rows, w in zip(parts, shapes, strict=True)
+    )
+    return out, weights, sizes
+
+
+def to_four_dims_of_state(state: AnyState, dims: int) -> AnyState:
+    """Gates in the caller's dimensions as (batch, heads, n, …)."""
+    if isinstance(state, Decay):
+        return state
+    given = (getattr(state, field.name) for field in fields(state))
+    return type(state)(*(t if dims == 4 else t.unsqueeze(1) if dims == 3 else t[None, None] for t in given))
+
+
+def _features(similarity: Any, x: Tensor) -> Tensor:
+    """Rows whose products are the similarity: φ(x), or all (degree + 1)-fold products of (x, √offset)."""
+    if isinstance(similarity, FeatureMap):
+        return similarity.map(x)
+    if similarity.offset < 0:
+        raise ValueError("similarity: a Polynomial with state= is checked for offsets of 0 or more only")
+    wide = torch.cat([x, x.new_full((len(x), 1), math.sqrt(similarity.offset))], dim=1)
+    rows = x.new_ones(len(x), 1)
+    for _ in range(similarity.degree):
+        rows = (rows[:, :, None] * wide[:, None]).flatten(1)
+    return rows
+
+
+def _gates_of(state: AnyState, batch: int, head: int, token: int) -> tuple[Tensor | float, Tensor | None]:
+    """The logarithm of the gate (one, or one for each feature) and beta of a token."""
+    if isinstance(state, Decay):
+        return -(state.rate[head] if isinstance(state.rate, Tensor) else state.rate), None
+
+    gate, beta = (getattr(state, name, None) for name in ("log_gate", "beta"))
+    return 0.0 if gate is None else gate[batch, head, token], None if beta is None else beta[batch, head, token]
+
+
+def _after_token(
+    gates: tuple[Tensor | float, Tensor | None], key: Tensor, value: Tensor, held: Tensor | None, size: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The state after a token, and the size of its terms."""
+    log_gate, beta = torch.as_tensor(gates[0], dtype=torch.float64).to(key.dtype), gates[1]
+    held = key.new_zeros(len(key), len(value)) if held is None else held
+    size = torch.zeros_like(held).detach() if size is None else size
+    forgets = (log_gate == -math.inf).reshape(-1, 1)
+    gate = torch.exp(log_gate).reshape(-1, 1)
+    held, size = gate * torch.where(forgets, 0.0, held), gate.detach() * torch.where(forgets, 0.0, size)
+    added, large = value, value.detach().abs()
+    if beta is not None:
+        beta = beta.to(key.dtype)
+        added = beta * (value - key @ held)
+        terms = key.detach().abs() @ held.detach().abs()
+        large = beta.detach().abs() * (large + terms) + added.detach().abs()
+    return held + key[:, None] * added, size + key.detach().abs()[:, None] * large
 
 
 def attended_pairs(mask: Any, bias: Tensor | None, extent: Extent) -> Tensor:

@@ -30,8 +30,9 @@ from torch import Tensor
 
 from qkv.inputs import compute_dtype as compute_dtype
 from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
+from qkv.states import AnyState
 
-from .oracle import Oracle
+from .oracle import Oracle, state_answers, to_caller_dims, to_four_dims_of_state
 
 
 class Answer(NamedTuple):
@@ -58,9 +59,16 @@ def largest(tensor: Tensor) -> Tensor:
 
 
 def naive_attention(
-    query: Tensor, key: Tensor, value: Tensor, attended: Tensor, similarity: Any = None, bias: Tensor | None = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attended: Tensor,
+    similarity: Any = None,
+    bias: Tensor | None = None,
+    state: AnyState | None = None,
 ) -> Answer:
-    """The naive computation in one dtype: all scores, then softmax or the quotient, then one product with the values.
+    """The naive computation in one dtype: all scores, then softmax or the quotient, then one product with the values;
+    with a state, the recurrence.
 
     Unlike the oracle it has the rounding errors of a straightforward computation, and backends are
     compared with it. It is differentiable, and expects finite numbers.
@@ -72,6 +80,7 @@ def naive_attention(
         attended: boolean (..., len_q, len_k).
         similarity: one of qkv's similarities; None is `Softmax()`.
         bias: broadcasts to the scores; only with softmax.
+        state: one of qkv.states.
 
     Returns:
         out, lse (None unless softmax) and weights. float16 and bfloat16 are computed in float32.
@@ -82,6 +91,9 @@ def naive_attention(
             [0., 0.]])
     """
     dtype = query.dtype
+    if state is not None:
+        q, k, v = (t.to(compute_dtype(dtype)) for t in (query, key, value))
+        return Answer(_state_answer(q, k, v, attended, similarity, state)[0].to(dtype))
     q, k, v = (repeat_heads(t.to(compute_dtype(dtype)), query.shape[1]) for t in (query, key, value))
     similarity = Softmax() if similarity is None else similarity
     if isinstance(similarity, Softmax):
@@ -223,7 +235,13 @@ class ErrorBounds:
 
 
 def error_bounds(
-    query: Tensor, key: Tensor, value: Tensor, gold: Oracle, similarity: Any = None, bias: Tensor | None = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    gold: Oracle,
+    similarity: Any = None,
+    bias: Tensor | None = None,
+    state: AnyState | None = None,
 ) -> ErrorBounds:
     """The bounds of the answers to a call, from the oracle's answer and the naive computation's errors.
 
@@ -234,9 +252,12 @@ def error_bounds(
         gold: what `oracle` returned for the same call.
         similarity: that of the call.
         bias: that of the call.
+        state: that of the call.
     """
     similarity = Softmax() if similarity is None else similarity
     dtype, inner = query.dtype, compute_dtype(query.dtype)
+    if state is not None:
+        return _state_error_bounds((query, key, value), gold, similarity, state)
     scores, above, below = _term_sizes(query, key, value, gold, similarity, bias)
     outs, weights = largest(gold.out), largest(gold.weights)
     magnitude = torch.maximum(largest_attended(value, gold.attended), outs)
@@ -254,6 +275,31 @@ def error_bounds(
     q, k, v = (torch.where(tensor.isfinite(), tensor, 0.0).detach() for tensor in (query, key, value))
     naive = naive_attention(q, k, v, gold.attended, similarity, None if bias is None else bias.detach())
     return ErrorBounds(gold, {name: _with_naive_error(part, getattr(naive, name)) for name, part in parts.items()})
+
+
+def _state_error_bounds(
+    tensors: tuple[Tensor, Tensor, Tensor], gold: Oracle, similarity: Any, state: AnyState
+) -> ErrorBounds:
+    """The bounds of an answer with `state=`."""
+    q, k, v = (torch.where(t.isfinite(), t, 0.0).detach() for t in tensors)
+    with torch.no_grad():
+        sizes = _state_answer(q.double(), k.double(), v.double(), gold.attended, similarity, state)[1]
+        naive = naive_attention(q, k, v, gold.attended, similarity, state=state).out
+    magnitude = torch.maximum(largest_attended(tensors[2], gold.attended), largest(gold.out))
+    condition, none = magnitude.maximum(largest(sizes)), torch.zeros_like(magnitude)
+    part = ResultBounds(gold.out, tensors[0].dtype, magnitude, condition, none)
+    return ErrorBounds(gold, {"out": _with_naive_error(part, naive)})
+
+
+def _state_answer(
+    query: Tensor, key: Tensor, value: Tensor, attended: Tensor, similarity: Any, state: AnyState
+) -> tuple[Tensor, Tensor]:
+    """out and the size of its terms, in the dtype of the tensors and the caller's dimensions."""
+    dims = query.dim()
+    wide = (t if dims == 4 else t.unsqueeze(1) if dims == 3 else t[None, None] for t in (query, key, value, attended))
+    q, k, v, allowed = wide
+    out, _, sizes = state_answers(q, k, v, allowed, similarity, to_four_dims_of_state(state, dims))
+    return to_caller_dims(out, dims), to_caller_dims(sizes, dims)
 
 
 def _with_naive_error(part: ResultBounds, naive: Tensor) -> ResultBounds:

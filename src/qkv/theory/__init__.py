@@ -4,7 +4,7 @@ Each function returns a `Claim`; `claims()` lists them in reading order; `qkv pr
 
 >>> from qkv import theory
 >>> list(theory.claims())
-['products', 'scores', 'saturation', 'argmax', 'kernels', 'reach', 'normalisation', 'recall']
+['products', 'scores', 'saturation', 'argmax', 'kernels', 'chunks', 'reach', 'normalisation', 'recall']
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .argmax import argmax
+from .chunks import chunks
 from .claim import Claim, Correction, Evidence
 from .kernels import kernels
 from .normalisation import normalisation
@@ -26,6 +27,7 @@ __all__ = [
     "Correction",
     "Evidence",
     "argmax",
+    "chunks",
     "claims",
     "kernels",
     "normalisation",
@@ -39,5 +41,5 @@ __all__ = [
 
 def claims() -> dict[str, Callable[..., Claim]]:
     """The functions by name, in reading order: from one score to a stack of layers, then training."""
-    ordered = (products, scores, saturation, argmax, kernels, reach, normalisation, recall)
+    ordered = (products, scores, saturation, argmax, kernels, chunks, reach, normalisation, recall)
     return {claim.__name__: claim for claim in ordered}

@@ -53,6 +53,8 @@ SIZES = {
     "one query": (1, 13, 3, 5),
     "more queries": (11, 7, 3, 2),
     "long": (67, 71, 17, 19),
+    "one": (1, 1, 3, 2),
+    "two chunks": (67, 67, 5, 3),
 }
 
 BIASES = {"none": None, "full": "full", "row": "row", "heads": "heads", "holes": "holes"}
@@ -79,6 +81,7 @@ MASKS: dict[str, Callable[[int, int, int], Spec | None]] = {
         "and", Spec("causal", offset=k - q), Spec("padding", lengths=_lengths(b, k))
     ),
     "segments": lambda b, q, k: Spec("segments", query=_segments(3, q), key=_segments(4, k)),
+    "own segments": lambda b, q, k: Spec("segments", query=_segments(3, q), key=_segments(3, q)),
     "dense": lambda b, q, k: Spec("dense", seed=7, density=0.4),
     "dense heads": lambda b, q, k: Spec("dense", seed=8, axes="hk"),
     "predicate": lambda b, q, k: Spec("predicate", rule="scattered"),
@@ -92,11 +95,31 @@ _ONLY_WITH_PLAIN_CALLS = frozenset({"softmax number sink", "positive_random", "s
 
 AXES: dict[str, tuple[str, ...]] = {
     "similarity": tuple(name for name in SIMILARITIES if name not in _ONLY_WITH_PLAIN_CALLS),
-    "mask": tuple(MASKS),
+    "mask": tuple(name for name in MASKS if name != "own segments"),
     "heads": tuple(HEADS),
     "dtype": tuple(DTYPES),
-    "size": tuple(SIZES),
+    "size": ("tiny", "square", "one query", "more queries", "long"),
     "bias": tuple(BIASES),
+}
+
+
+# Each with a similarity that it goes with.
+_PLAIN = Spec("feature_map", map="identity", normalize=False)
+STATES: dict[str, tuple[Spec | None, Spec]] = {
+    "decay": (SIMILARITIES["elu1"], Spec("decay", seed=1)),
+    "decay number": (_PLAIN, Spec("decay", rate=0.5)),
+    "gated": (SIMILARITIES["elu1"], Spec("gated", seed=2)),
+    "gated features": (SIMILARITIES["elu1 unnormalised"], Spec("gated", per="feature", seed=3)),
+    "delta": (_PLAIN, Spec("delta", seed=4)),
+    "gated delta": (_PLAIN, Spec("gated_delta", seed=5)),
+    "kda": (_PLAIN, Spec("kda", seed=6)),
+}
+STATE_AXES: dict[str, tuple[str, ...]] = {
+    "state": tuple(STATES),
+    "mask": ("none", "causal", "padding", "padding keep", "causal padding", "own segments"),
+    "heads": tuple(HEADS),
+    "dtype": tuple(DTYPES),
+    "size": ("one", "square", "two chunks"),
 }
 
 
@@ -149,11 +172,12 @@ def build_case(row: Mapping[str, str], seed: int) -> CallCase:
     """The call of a row of axis values."""
     names = ("batch", "heads_q", "heads_kv", "dims", "len_q", "len_k", "width", "width_v")
     sizes: dict[str, Any] = dict(zip(names, (*HEADS[row["heads"]], *SIZES[row["size"]]), strict=True))
-    if row["size"] == "long":
+    if row["size"] in ("long", "two chunks"):
         sizes["batch"] = 1  # the oracle loops over queries
     mask = MASKS[row["mask"]](sizes["batch"], sizes["len_q"], sizes["len_k"])
-    similarity, bias = SIMILARITIES[row["similarity"]], BIASES[row["bias"]]
-    return CallCase(**sizes, dtype=row["dtype"], similarity=similarity, mask=mask, bias=bias, seed=seed)
+    similarity, state = STATES[row["state"]] if "state" in row else (SIMILARITIES[row["similarity"]], None)
+    rules = {"similarity": similarity, "mask": mask, "bias": BIASES[row.get("bias", "none")], "state": state}
+    return CallCase(**sizes, dtype=row["dtype"], **rules, seed=seed)
 
 
 @lru_cache(maxsize=2)
@@ -168,7 +192,10 @@ def contract_cases(strength: int = 2) -> tuple[CallCase, ...]:
     rows = [{**basic, "similarity": similarity, "dtype": dtype} for similarity, dtype in plain]
     rows += pairwise(AXES, _possible)
     chosen = range(len(rows)) if strength == 2 else _rows_with_every_value(rows)
-    return tuple(build_case(rows[seed], seed) for seed in chosen)
+    states = pairwise(STATE_AXES, lambda row: strength == 2 or row.get("size") != "two chunks")
+    more = range(len(states)) if strength == 2 else _rows_with_every_value(states)
+    cases = [build_case(rows[seed], seed) for seed in chosen]
+    return *cases, *(build_case(states[seed], len(rows) + seed) for seed in more)
 
 
 def _rows_with_every_value(rows: Sequence[Row]) -> list[int]:

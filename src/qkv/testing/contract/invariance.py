@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from qkv.masks import Causal, Dense
+from qkv.masks import Causal, Dense, Padding
 
 from ..call_case import CallCase
 from ..poison import LAYOUTS, poison_masked, poisoned_memory, unseen_keys
-from ..tolerance import Answer, Budget, ulp
+from ..tolerance import Answer, Budget, compute_dtype, ulp
 from .correctness import assert_close
 from .subject import (
     BackendCase,
@@ -211,7 +213,12 @@ def _assert_same_first_row(subject: Subject, case: BackendCase, found: Answer, w
 
 def _fits_any_batch(call: CallCase) -> bool:
     kinds = frozenset() if call.mask is None else call.mask.kinds()
-    return call.batch > 1 and call.bias in (None, "row") and kinds <= {"and", "or", "causal", "window"}
+    return (
+        call.batch > 1
+        and call.state is None
+        and call.bias in (None, "row")
+        and kinds <= {"and", "or", "causal", "window"}
+    )
 
 
 @check(6, applies=_fits_any_batch, wants=["lse"], extra_calls=lambda call: (call.replace(batch=1),))
@@ -270,7 +277,7 @@ def assert_agree(subject: Subject, case: BackendCase, found: Tensor, wanted: Ten
 
 
 def _in_chunks(call: CallCase) -> bool:
-    return call.len_q > 1 and (call.mask is None or call.mask.kind == "causal")
+    return call.state is None and call.len_q > 1 and (call.mask is None or call.mask.kind == "causal")
 
 
 @check(4, applies=_in_chunks)
@@ -287,6 +294,43 @@ def chunks_of_queries_are_rows_of_the_whole(subject: Subject, case: BackendCase)
             changed["bias"] = bias[..., start:stop, :]
         parts.append(run_case(subject, case, **changed).out)
     assert_agree(subject, case, torch.cat(parts, dim=-2), run_case(subject, case).out, "queries in chunks")
+
+
+def _state_continues(call: CallCase) -> bool:
+    kinds = frozenset() if call.mask is None else call.mask.kinds()
+    return call.state is not None and "segments" not in kinds
+
+
+@check(5, applies=_state_continues)
+def a_state_continues_where_it_stopped(subject: Subject, case: BackendCase) -> None:
+    """Tokens in two parts, the second from the state after the first, give the answer of all tokens at once, and so do
+    tokens one by one; the last states agree too."""
+    call = case.call
+    assert call.built_state is not None
+    whole = subject.attend(*call.tensors, backend=case.backend, return_state=True, **_rules(call, 0, call.len_k))
+    one_by_one = list(range(min(call.len_k, 12) + 1))
+    for edges in ([0, call.len_k // 3, call.len_k], [*one_by_one[:-1], call.len_k]):
+        outs, state = [], None
+        for i, j in pairwise(edges):
+            tensors = (tensor[..., i:j, :] for tensor in call.tensors)
+            rules = _rules(call, i, j) | {"initial_state": state, "return_state": True}
+            out, state = subject.attend(*tensors, backend=case.backend, **rules)
+            outs.append(out)
+        assert_agree(subject, case, torch.cat(outs, dim=-2), whole[0], f"tokens in parts {edges}")
+        noise = 64 * torch.finfo(compute_dtype(call.torch_dtype)).eps * max(1.0, float(whole[1].abs().max()))
+        off = max_difference(state, whole[1]) if state is not None else 0.0
+        assert off <= noise, f"{case.backend}: the last state of parts {edges} is off by {off:.3g}, allowed {noise:.3g}"
+
+
+def _rules(call: CallCase, start: int, stop: int) -> dict[str, Any]:
+    """Similarity, state and padding of the tokens start … stop − 1."""
+    assert call.built_state is not None
+    tokens = (slice(None),) * {4: 2, 3: 1, 2: 0}[call.dims] + (slice(start, stop),)
+    named = {name: getattr(call.built_state, name, None) for name in ("log_gate", "beta")}
+    parts = {name: tensor[tokens] for name, tensor in named.items() if isinstance(tensor, Tensor)}
+    keep = call.attended.diagonal(dim1=-2, dim2=-1)[:, 0, start:stop]
+    state = replace(call.built_state, **parts)
+    return {"similarity": call.built_similarity, "state": state, "mask": Padding(keep=keep)}
 
 
 def _can_split(call: CallCase) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -16,6 +16,8 @@ from qkv.similarity import Polynomial
 
 from ..call_case import CallCase
 from ..tolerance import Answer, repeat_heads
+
+GATES = ("rate", "log_gate", "beta")  # the tensors of a state
 
 
 class Claims(Protocol):
@@ -115,12 +117,15 @@ def leaves_of(call: CallCase, dtype: torch.dtype | None = None, **changes: Tenso
     sink = getattr(call.built_similarity, "sink", None)
     if isinstance(sink, Tensor):
         found["sink"] = sink
+    found |= {name: t for name in GATES if isinstance(t := getattr(call.built_state, name, None), Tensor)}
     return {name: tensor.detach().to(dtype or tensor.dtype).clone().requires_grad_() for name, tensor in found.items()}
 
 
 def arguments(call: CallCase, leaves: dict[str, Tensor]) -> dict[str, Any]:
-    """`leaves` as arguments of attention; the sink becomes part of the similarity."""
-    given: dict[str, Any] = {name: leaf for name, leaf in leaves.items() if name != "sink"}
+    """`leaves` as arguments of attention; the sink becomes part of the similarity, gates of the state."""
+    given: dict[str, Any] = {name: leaf for name, leaf in leaves.items() if name not in ("sink", *GATES)}
+    if call.built_state is not None:
+        given["state"] = replace(call.built_state, **{name: leaf for name, leaf in leaves.items() if name in GATES})
     if "sink" in leaves:
         similarity = call.built_similarity
         given["similarity"] = type(similarity)(similarity.scale, similarity.softcap, leaves["sink"])

@@ -7,7 +7,7 @@ import tokenizers
 import transformers
 
 from qkv.errors import OptionError
-from qkv.hf.chat import in_template
+from qkv.runtime.templates import TemplateProcess
 
 TEMPLATES = {
     "chatml": "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>' }}\n"
@@ -18,6 +18,11 @@ TEMPLATES = {
     "generation": "a{% generation %}b{{ messages[0].role }}{% endgeneration %}c",
     "date": "{{ strftime_now('%Y') }}",
 }
+
+
+def in_template(template, messages, words, tools=None):
+    with TemplateProcess() as process:
+        return process.render(template, messages, words, tools)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +77,7 @@ def test_templates_that_are_refused(template, said):
 
 
 def test_a_template_without_an_end_is_stopped(monkeypatch):
-    monkeypatch.setattr("qkv.hf.chat.MAX_SECONDS", 2)
+    monkeypatch.setattr("qkv.runtime.templates.MAX_SECONDS", 2)
     inner = "{% for j in range(99999) %}{% endfor %}"
     with pytest.raises(OptionError, match="takes more than 2 seconds"):
         in_template("{% for i in range(99999) %}" + inner + "{% endfor %}", "x", {})

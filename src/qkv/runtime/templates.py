@@ -20,33 +20,6 @@ MAX_MEMORY = 1 << 30  # bytes of addresses
 MAX_CHARACTERS = 1 << 22  # of a prompt
 
 
-def in_template(
-    template: str,
-    messages: str | Sequence[Mapping[str, Any]],
-    words: Mapping[str, Any],
-    tools: Sequence[Mapping[str, Any]] | None = None,
-) -> str:
-    """A chat in its template, ready for the answer.
-
-    Args:
-        template: The text of the template.
-        messages: What the user says, or messages with a role and a content.
-        words: Other variables, such as bos_token.
-        tools: What the model may call: functions with their JSON schemas, as in OpenAI's requests.
-
-    Returns:
-        The text to continue, special tokens included.
-
-    Raises:
-        OptionError: The template fails, takes too long or returns too much.
-
-    >>> in_template("{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}", "Hello", {})
-    '[user] Hello'
-    """
-    with TemplateProcess() as process:
-        return process.render(template, messages, words, tools)
-
-
 class TemplateProcess:
     """A process that renders chat templates one after the other; threads may share it.
 
@@ -72,7 +45,20 @@ class TemplateProcess:
         words: Mapping[str, Any],
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
-        """As `in_template`."""
+        """A chat in its template, ready for the answer.
+
+        Args:
+            template: The text of the template.
+            messages: What the user says, or messages with a role and a content.
+            words: Other variables, such as bos_token.
+            tools: What the model may call: functions with their JSON schemas, as in OpenAI's requests.
+
+        Returns:
+            The text to continue, special tokens included.
+
+        Raises:
+            OptionError: The template fails, takes too long or returns too much.
+        """
         from ..errors import OptionError, complaint
 
         messages = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
