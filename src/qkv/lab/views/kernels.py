@@ -76,7 +76,7 @@ FIELDS = (
         label="Colours of the maps",
         group="Showing",
         options={"own": "each map its own range", "one": "one range, 0 to 1"},
-        default="own",
+        default="one",
     ),
 )
 
