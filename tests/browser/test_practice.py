@@ -35,9 +35,10 @@ def test_an_answer_is_judged_while_it_is_typed(opened, edit, ready):
     assert page.locator(".read math").count() == 1
     edit(page, "answer", "what <b>now</b> $")
     expect(page.locator("#verdict b")).to_have_count(0)
-    page.set_viewport_size({"width": 390, "height": 844})
-    places = [page.locator(each).bounding_box()["y"] for each in (".question", "#f-answer", "#f-exercise", "#verdict")]
-    assert places == sorted(places)
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        places = [page.locator(each).bounding_box()["y"] for each in (".question", "#f-answer", "#verdict")]
+        assert places == sorted(places)
 
 
 def test_another_question_begins_afresh(opened, edit, shown):
@@ -99,3 +100,14 @@ def test_a_pasted_question_is_understood_and_solved(opened, edit):
     edit(page, "answer", "[[1, 0, 3], [2, 2, 0]]")
     expect(page.locator("#verdict")).to_have_class("verdict verdict-right")
     assert page.locator(".solution").count() == 0
+
+
+def test_boxes_are_ticked_by_keys(opened, ready):
+    page = opened("practice", exercise="norms", part="a(i)")
+    for option in ("#option-1", "#option-3"):
+        page.focus(option)
+        page.keyboard.press("Enter")
+        page.wait_for_function(f"() => document.querySelector('{option}').getAttribute('aria-checked') === 'true'")
+        ready(page)
+    assert page.locator("#f-answer").input_value() == "(i), (iii)"
+    expect(page.locator("#verdict")).to_have_class("verdict verdict-right")

@@ -72,3 +72,27 @@ def test_what_is_looked_at_and_swept_can_be_chosen_by_keys(opened, ready):
     page.keyboard.press("ArrowDown")
     page.wait_for_function("() => document.querySelector('tbody.scale-looked').textContent.includes('q·k/√d')")
     ready(page)
+
+
+def test_a_larger_d_widens_one_law_and_not_the_other_on_one_axis(opened, edit):
+    page = opened("scale", d=16, samples=1000)
+
+    def widths() -> list[float]:
+        return (
+            page.locator(".scale-first figure")
+            .first.locator(".qkv-series")
+            .evaluate_all("all => all.map(each => each.getBBox().width)")
+        )
+
+    before = widths()
+    page.locator("#r-d").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => document.querySelector('[name=d]').value === '64'")
+    page.wait_for_function("() => document.querySelector('[data-path=\"law.plain.deviation\"]').value === '8.0'")
+    after = widths()
+    assert after[0] == pytest.approx(2 * before[0], rel=0.1)
+    assert after[1] == pytest.approx(before[1], rel=0.1)
+    for side in ("plain", "scaled"):
+        shares = page.locator(f"#result [data-path^='sizes.{side}.most']")
+        assert shares.count() >= 4  # in the sentence, in the table of medians, and below

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 
 # Edits that lead every view to other numbers than the ones it starts with.
 EDITS = {
+    "start": {"query": "2", "causal": "yes"},
     "walk": {"x": "1,0,1;0,2,0;1,1,3", "scale": "root"},
     "scale": {"d": "16", "mu": "0.5"},
     "cache": {"form": "mqa", "batch": "4"},
@@ -26,6 +27,7 @@ EDITS = {
     "norms": {"delta": "1.5"},
     "practice": {"exercise": "argmax", "seed": "5"},
     "transcript": {"chat": "Student: Compute E[q^T k] for iid q, k with mean mu.\n\nTutor: It is mu^T mu.\n"},
+    "generate": {"prompt": "One, two, three,", "new": "3", "temperature": "0.5"},
     "model": {"text": "Attention looks back.", "layer": "2"},
 }
 

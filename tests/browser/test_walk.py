@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
 import qkv
+from tests.helpers.browser_lab import NARROW
 
 
 @pytest.mark.slow
@@ -30,7 +33,7 @@ def test_edits_show_what_the_library_computes(opened, edit, shown) -> None:
 
 @pytest.mark.slow
 def test_pointing_at_a_cell_lights_up_what_made_it(opened) -> None:
-    page = opened("walk")
+    page = opened("walk", all="yes")
     page.hover('[data-key="scores-0:1:0"]')
     q, k = torch.tensor([-1, 0, -2]), torch.tensor([-6, 0, 1])
     assert page.locator("#why").inner_text() == f"q₂·k₁ = (−1)·(−6) + 0·0 + (−2)·1 = {int(q @ k)}"
@@ -47,14 +50,14 @@ def test_pointing_at_a_cell_lights_up_what_made_it(opened) -> None:
 @pytest.mark.slow
 def test_the_keyboard_alone_walks(opened, ready) -> None:
     page = opened("walk")
-    page.focus("[data-step='0']")
+    page.focus("button[data-step='0']")
     page.keyboard.press("ArrowRight")
     page.wait_for_function("() => document.activeElement.dataset.step === '1'")
     ready(page)
     page.keyboard.press("PageDown")
     page.wait_for_function("() => document.activeElement.dataset.step === '2'")
     ready(page)
-    assert "step=2" in page.url
+    page.wait_for_function("() => location.search === '?step=2'")
     assert page.locator("#stage-2.now").count() == 1
     page.focus('[data-key="scores-0:0:0"]')
     for key in ("ArrowDown", "ArrowRight", "ArrowRight"):
@@ -77,3 +80,59 @@ def test_a_matrix_that_grows_takes_the_others_along(opened, ready, shown) -> Non
     ready(page)
     assert page.locator(".problem:visible").count() == 0
     assert shown(page)["output.2.0"][1] == "−7.941"
+
+
+@pytest.mark.slow
+def test_next_and_back_show_one_step_and_what_it_is_made_of(opened) -> None:
+    page = opened("walk")
+    stages = page.locator(".stage:visible")
+    assert stages.count() == 1
+    for step, shown in enumerate((2, 2, 2, 2, 3, 2), 1):
+        page.click("#walk-next")
+        page.wait_for_function(f"() => location.search === '?step={step}'")
+        assert page.locator(f"#stage-{step}.now").is_visible()
+        assert stages.count() == shown
+        assert page.locator("#view").get_attribute("data-computed") == "1"
+    page.click("#walk-back")
+    page.wait_for_function("() => location.search === '?step=5'")
+    page.reload()
+    assert page.locator("#stage-5.now").is_visible()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [{"width": 1440, "height": 900}, NARROW])
+def test_the_controls_are_seen_without_scrolling(opened, size) -> None:
+    page = opened("walk")
+    page.set_viewport_size(size)
+    for name in ("similarity", "scale", "mask", "heads"):
+        box = page.locator(f"[name={name}]").bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] < size["height"] / 2, name
+    box = page.locator("#walk-next").bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] < size["height"] * 0.55
+
+
+@pytest.mark.slow
+def test_play_adds_up_term_by_term_in_short_tasks(context_of) -> None:
+    page = context_of(reduced_motion="no-preference").new_page()
+    page.goto("/walk?step=2")
+    page.wait_for_function("() => document.getElementById('view').dataset.started")
+    page.evaluate(
+        """() => { window.said = []; window.long = [];
+        new PerformanceObserver(list => list.getEntries().forEach(each => window.long.push(each.duration)))
+          .observe({type: "longtask"});
+        new MutationObserver(() => window.said.push(document.getElementById("why").textContent))
+          .observe(document.getElementById("why"), {childList: true}); }"""
+    )
+    page.click("#walk-play")
+    page.wait_for_function("() => document.getElementById('flow').dataset.step === '3'")
+    page.click("#walk-play")
+    said = page.evaluate("() => window.said")
+    assert [line for line in said if line][:3] == [
+        "2·(−6) = −12 …", "2·(−6) + 3·0 = −12 …", "2·(−6) + 3·0 + (−5)·1 = −17",
+    ]  # fmt: skip
+    ends = [line for line in said if re.fullmatch(r"[^q]* = \S+", line)]
+    q, k = torch.tensor([[2, 3, -5], [-1, 0, -2], [1, -2, 8]]), torch.tensor([[-6, 0, 1], [0, 0, 1], [4, 0, -3]])
+    assert [int(line.split()[-1].replace("−", "-")) for line in ends] == (q @ k.T).flatten().tolist()
+    assert page.evaluate("() => window.long") == []

@@ -1,4 +1,4 @@
-"""One lab, in a process of its own, for all tests that only ask it something."""
+"""One lab, in a separate process, for all tests that only ask it something."""
 
 from collections.abc import Iterator
 

@@ -162,7 +162,7 @@ def test_maps_and_heads_of_a_folder(folder, nothing_packaged):
     ("", 1, 1, "text"), (" \n", 1, 1, "text"), ("a\ud800", 1, 1, "text"),
     ("a", 0, 1, "layer"), ("a", 3, 1, "layer"), ("a", 1, 0, "head"), ("a", 1, 5, "head"),
 ])  # fmt: skip
-def test_what_cannot_be_asked_is_said_beside_its_field(folder, nothing_packaged, text, layer, head, field):
+def test_what_cannot_be_asked_is_said_at_its_field(folder, nothing_packaged, text, layer, head, field):
     (checkpoint,) = checkpoints.available()
     with pytest.raises(WrongField, match=field) as caught:
         checkpoints.heads_of(checkpoint, text, layer, head, Work())
@@ -188,7 +188,7 @@ def test_a_tokenizer_of_another_model_is_one_sentence(folder, nothing_packaged, 
         checkpoints.maps(other, "ten nine", Work())
 
 
-def test_it_stops_when_nobody_waits(folder, nothing_packaged):
+def test_it_stops_when_the_reader_has_left(folder, nothing_packaged):
     (checkpoint,) = checkpoints.available()
     with pytest.raises(Cancelled):
         checkpoints.maps(checkpoint, "one two", Work(stopped=lambda: True))

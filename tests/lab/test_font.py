@@ -83,7 +83,7 @@ def test_it_keeps_the_tables_of_mathematics_and_no_hinting(told):
     assert not found & {"fpgm", "prep", "cvt_", "DSIG"}
 
 
-def test_its_licence_lies_beside_it():
+def test_its_licence_is_in_its_folder():
     licence = (FONTS / "OFL.txt").read_text(encoding="utf-8")
     assert "The STIX Fonts Project Authors" in licence
     assert "SIL OPEN FONT LICENSE" in licence

@@ -25,7 +25,7 @@ from tests.helpers.lab_process import ADDRESS, COMMAND, Lab, answered, descendan
 
 REFUSED = {400, 403, 421}
 SECRETS = ("root:x:", "from __future__", "Traceback", str(Path(qkv.__file__).parent), str(Path.home()) + "/")
-DOORS = ("/", "/walk", "/api/walk", "/api/openapi.json", "/static/lab.js")
+PATHS = ("/", "/walk", "/api/walk", "/api/openapi.json", "/static/lab.js")
 
 
 class Page(HTMLParser):
@@ -47,7 +47,7 @@ class Page(HTMLParser):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", DOORS)
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     "host",
     [
@@ -141,7 +141,7 @@ def test_another_site_may_link_to_a_page_and_not_read_the_numbers(lab):
     assert "frame-ancestors 'none'" in lab.ask("/walk", headers=framed).headers["Content-Security-Policy"]
 
 
-def test_nobody_is_told_that_another_origin_may_ask(lab):
+def test_no_origin_is_told_that_it_may_ask(lab):
     asking = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
     answer = lab.ask("/api/walk", "OPTIONS", asking)
     assert answer.status in (403, 404, 405)
@@ -234,7 +234,7 @@ def test_an_unknown_path_is_not_obeyed(lab, path):
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "TRACE", "CONNECT", "BREW"])
-@pytest.mark.parametrize("path", DOORS)
+@pytest.mark.parametrize("path", PATHS)
 def test_other_methods_are_not_allowed(lab, path, method):
     answer = lab.raw(f"{method} {path} HTTP/1.1\r\nHost: {lab.host}\r\nConnection: close\r\n\r\n".encode())
     assert answer is None or answer.status in ({405} if method in ("PUT", "DELETE", "PATCH") else {400, 404, 405, 501})
@@ -322,7 +322,7 @@ SCRIPT = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>{{7*7}}${7*7}
 
 @pytest.fixture(scope="module")
 def small():
-    """A lab that has little patience and little room."""
+    """A lab that has little patience and little memory."""
     with running(
         *limited(body=20_000, body_seconds=1.0, header_seconds=1.0, seconds=2.0, workers=1, heavy_waiting=2)
     ) as started:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-# benchmarks/ is not part of the package: it is found beside it.
+# benchmarks/ is not part of the package: it is found next to it.
 from benchmarks.clients import light, load, questions, resident
 from tests.helpers.lab_process import running
 

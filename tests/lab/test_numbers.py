@@ -1,4 +1,4 @@
-"""Numbers on a page keep their exact value beside what is shown."""
+"""Numbers on a page keep their exact value with what is shown."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_problems_are_told_by_field() -> None:
     assert "a" in answer(view, {"a": "x"}, Work(), draw=False).problems
 
 
-def test_light_work_hears_that_nobody_waits() -> None:
+def test_light_work_hears_that_the_reader_has_left() -> None:
     ended = []
 
     def compute(state, work):
@@ -129,7 +129,7 @@ def test_heavy_work_runs_elsewhere_and_ends_with_the_scheduler() -> None:
 
 
 @pytest.mark.slow
-def test_nobody_gets_the_answer_to_the_question_of_another() -> None:
+def test_every_question_gets_only_its_answer() -> None:
     """Whenever a reader leaves, before the process has started or in the middle of an answer."""
 
     async def scene() -> None:

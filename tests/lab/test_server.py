@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 import httpx
 import pytest
 
+from qkv.errors import OptionError
 from qkv.lab import make_app
 from qkv.lab.numbers import at
 from qkv.lab.views import NAMES, view
@@ -152,7 +153,7 @@ def test_what_was_typed_is_kept_and_escaped(client: Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_field_that_cannot_be_read_is_told_beside_it(client: Client, name: str) -> None:
+def test_a_field_that_cannot_be_read_is_told_at_it(client: Client, name: str) -> None:
     fields = [field for field in view(name).fields if field.kind in ("number", "matrix", "choice")]
     for field in fields:
         answer = client.ask("GET", f"/api/{name}", params={field.name: "zebra"})
@@ -164,11 +165,32 @@ def test_a_field_that_cannot_be_read_is_told_beside_it(client: Client, name: str
         assert 'aria-invalid="true"' in page
 
 
-def test_home_leads_to_the_first_view(client: Client) -> None:
-    assert client.ask("GET", "/").headers["location"] == f"/{NAMES[0]}"
+def test_home_shows_the_picture_and_every_view(client: Client) -> None:
+    found = client.ask("GET", "/?wait=yes").text
+    assert 'data-path="weights.0"' in found
+    assert all(f'href="/{name}"' in found for name in NAMES[1:])
 
 
 def test_figures_are_dark_by_system_and_by_choice(client: Client) -> None:
     style = client.ask("GET", "/figures.css").text
     assert ":root[data-theme=dark] .qkv-paper{" in style
     assert ":root:not([data-theme=light]) .qkv-paper{" in style
+
+
+def test_only_the_origin_that_was_named_may_frame_it() -> None:
+    def headers(embed: str | None) -> httpx.Headers:
+        async def ask() -> httpx.Headers:
+            transport = httpx.ASGITransport(make_app(embed=embed))
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+                return (await client.get("/api")).headers
+
+        return asyncio.run(ask())
+
+    framed, plain = headers("https://course.example:8443"), headers(None)
+    assert "frame-ancestors https://course.example:8443;" in f"{framed['content-security-policy']};"
+    assert "x-frame-options" not in framed
+    assert plain["x-frame-options"] == "DENY"
+    assert "frame-ancestors 'none'" in plain["content-security-policy"]
+    for wrong in ("*", "https://*.example", "https://a.example/x", "a.example", "https://a.example; script-src *"):
+        with pytest.raises(OptionError, match="embed"):
+            make_app(embed=wrong)

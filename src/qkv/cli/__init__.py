@@ -378,12 +378,15 @@ def lab(
     host: Annotated[
         str, typer.Option(help="Listen on this address; only this machine can reach the default")
     ] = "127.0.0.1",
+    embed: Annotated[
+        str | None, typer.Option(help="Let pages of this origin show the lab in a frame", metavar="ORIGIN")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Serve the lab, a local web page for exploring attention, until Ctrl-C"""
     from .lab import run
 
-    run(host, port, models, not no_browser, as_json)
+    run(host, port, models, not no_browser, embed, as_json)
 
 
 @app.command(epilog="Example: qkv serve ./SmolLM2 --port 8000 --max-rows 8", rich_help_panel="Compute")

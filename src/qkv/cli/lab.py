@@ -14,7 +14,7 @@ from ..lab import run as serve
 from ..lab.checkpoints import FOLDER
 
 
-def run(host: str, port: int | None, models: str | None, browser: bool, as_json: bool) -> None:
+def run(host: str, port: int | None, models: str | None, browser: bool, embed: str | None, as_json: bool) -> None:
     if models is not None:
         folder = Path(models)
         if not folder.is_dir():
@@ -27,7 +27,7 @@ def run(host: str, port: int | None, models: str | None, browser: bool, as_json:
         typer.echo(json.dumps({"address": address}) if as_json else f"The lab is at {address} (Ctrl-C stops it)")
         sys.stdout.flush()
 
-    serve(host, port, open_browser=browser, say=say)
+    serve(host, port, open_browser=browser, embed=embed, say=say)
     sys.stdout.flush()
     # Do not wait for threads that still import torch or compute.
     os._exit(0)

@@ -65,7 +65,7 @@ def available() -> list[Checkpoint]:
         try:
             kind, layers, heads, kv_heads = _sizes(place)
         except QkvError:
-            continue  # a file of another kind, or of a model that nobody here knows
+            continue  # a file of another kind, or of a model that is not known here
         free = next(free for free in (name, *(f"{name}-{n}" for n in range(2, _MOST_LISTED + 3))) if free not in found)
         found[free] = Checkpoint(free, title, kind, layers, heads, kv_heads, place, python)
     return list(found.values())
@@ -188,7 +188,7 @@ _PATIENCE = 0.8  # of a question's time: who waits for all of it may be killed, 
 
 
 def _loaded(checkpoint: Checkpoint, work: Work) -> Loaded:
-    """Read in a thread of its own, which ends what it began even where nobody waits any more: the next one finds it."""
+    """Read in a separate thread, which ends what it began even if the reader has left: the next one finds it."""
     if importlib.util.find_spec("transformers") is None:
         raise OptionError(complaint("checkpoint", "no transformers", "the extra", "pip install 'qkv[hf]'"))
     with _MODELS_LOCK:
@@ -243,15 +243,15 @@ def _run(checkpoint: Checkpoint, loaded: Loaded, text: str, most: int, work: Wor
     model, tokenizer = loaded
     try:
         all_ids = tokenizer(text, verbose=False)["input_ids"]
-        room = min(most, getattr(model.config, "max_position_embeddings", None) or most)
-        given = tokenizer(text, truncation=True, max_length=room, return_tensors="pt")
+        space = min(most, getattr(model.config, "max_position_embeddings", None) or most)
+        given = tokenizer(text, truncation=True, max_length=space, return_tensors="pt")
         inputs = {key: given[key] for key in ("input_ids", "attention_mask")}
         ids = inputs["input_ids"][0].tolist()
         layers = capture(model, inputs, each=each)
         finite = all(bool(layer.weights.isfinite().all()) for layer in layers)
     except QkvError:
         raise
-    except Exception as error:  # a checkpoint is a stranger's file: whatever is wrong with it is said in a line
+    except Exception as error:  # a checkpoint is a file from outside: whatever is wrong with it is said in a line
         what = f"{checkpoint.title}, which fails on this text ({type(error).__name__})"
         raise OptionError(
             complaint("checkpoint", what, "a model that runs", "its files may not belong together")

@@ -25,7 +25,7 @@ _RATIO = re.compile(r"([+-]?\d+)\s*/\s*(\d+)", re.ASCII)
 
 
 class WrongField(QkvError, ValueError):
-    """What was typed into a field, or what it means beside the others, cannot be used: said beside that field."""
+    """What was typed into a field, or what it means with the others, cannot be used: said at that field."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Scope
 
-from ..web.guard import LOOPBACK, Guard
+from ..errors import OptionError, complaint
+from ..web.guard import HEADERS, LOOPBACK, Guard
 
 
 @dataclass(frozen=True)
@@ -27,14 +29,25 @@ class Busy(Exception):
     """More is waiting than there are places."""
 
 
+_ORIGIN = re.compile(r"https?://(?:[A-Za-z0-9-]+\.)*[A-Za-z0-9-]+(?::[0-9]{1,5})?")
 NOT_PAGES = ("/api", "/part", "/save")
 
 
-def guarded(app: ASGIApp, limits: Limits, hosts: Iterable[str] = LOOPBACK) -> Guard:
-    """The lab's app behind its guard."""
-    return Guard(
-        app, "lab", body=limits.body, seconds=limits.body_seconds, hosts=hosts, refuse=_refusal, no_pages=NOT_PAGES
-    )
+def guarded(app: ASGIApp, limits: Limits, hosts: Iterable[str] = LOOPBACK, embed: str | None = None) -> Guard:
+    """The lab's app behind its guard. embed: the origin whose pages may show the lab in a frame; none if None."""
+    caps = {"body": limits.body, "seconds": limits.body_seconds}
+    headers = HEADERS if embed is None else _framed_by(embed)
+    return Guard(app, "lab", **caps, hosts=hosts, refuse=_refusal, no_pages=NOT_PAGES, headers=headers)
+
+
+def _framed_by(origin: str) -> dict[str, str]:
+    if not _ORIGIN.fullmatch(origin):
+        wanted = "an origin such as https://course.example or http://127.0.0.1:8000"
+        raise OptionError(complaint("embed", repr(origin[:80]), wanted, "no path, and no * for all"))
+    policy = HEADERS["content-security-policy"].replace("frame-ancestors 'none'", f"frame-ancestors {origin}")
+    always = {**HEADERS, "content-security-policy": policy}
+    del always["x-frame-options"]  # it cannot name an origin
+    return always
 
 
 def _refusal(scope: Scope, status: int, words: str) -> Response:

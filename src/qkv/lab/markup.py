@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from importlib.metadata import version
@@ -33,6 +34,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.globals |= {"version": VERSION, "asset": asset, "heat": heat, "maths": maths}
+    made.globals |= {"thumbnail": thumbnail, "data": data}
     return made
 
 
@@ -51,6 +53,18 @@ def _formula(text: str, symbols: tuple[tuple[str, str], ...]) -> Markup:
 def maths(text: str, symbols: Mapping[str, str]) -> Markup:
     """A formula of a template, as MathML."""
     return _formula(text, tuple(symbols.items()))
+
+
+@lru_cache(maxsize=4)
+def data(name: str) -> Any:
+    """The tour or the glossary: files that scripts read too."""
+    return json.loads((STATIC / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=32)
+def thumbnail(name: str) -> Markup:
+    """The small drawing of a view, as SVG for a page."""
+    return Markup((STATIC / "thumbs" / f"{name}.svg").read_text(encoding="utf-8"))
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""Numbers on a page: looked up in the result by their path, shown shortly, kept exactly beside what is shown."""
+"""Numbers on a page: looked up in the result by their path, shown shortly, kept exactly with what is shown."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from ..figures.theme import STYLE
 from .fields import shortened
 from .markup import STATIC, asset, environment
 from .view import View
-from .views import every
+from .views import NAMES, every
 from .worker import Answer
 
 FONT = "fonts/qkv-math.woff2"
@@ -24,10 +24,10 @@ def page(view: View, found: Answer, *, pending: bool) -> str:
     """The whole page. `pending`: the result is not there yet, and the page's script asks for it."""
     return (
         environment()
-        .get_template("view.html")
+        .get_template("home.html" if view.name == NAMES[0] else "view.html")
         .render(
             view=view,
-            views=every(),
+            views=every()[1:],
             texts=found.texts,
             problems=found.problems,
             region=Markup(found.html),
@@ -42,7 +42,9 @@ def page(view: View, found: Answer, *, pending: bool) -> str:
 def message(title: str, words: str) -> str:
     """A page that says why there is no other."""
     return (
-        environment().get_template("message.html").render(title=title, words=words, views=every(), styles=["lab.css"])
+        environment()
+        .get_template("message.html")
+        .render(title=title, words=words, views=every()[1:], styles=["lab.css"])
     )
 
 
@@ -101,7 +103,7 @@ def _matters(view: View, name: str, found: Answer) -> bool:
 
 
 def _unlinked(html: str) -> str:
-    """Buttons that asked the server have nobody to ask."""
+    """Buttons that asked the server have no server to ask."""
     return re.sub(r"<button\b", "<button disabled", html)
 
 

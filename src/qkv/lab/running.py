@@ -20,14 +20,15 @@ def run(
     *,
     limits: Limits | None = None,
     open_browser: bool = False,
+    embed: str | None = None,
     say: Callable[[str, bool], None] = lambda address, open_to_others: print(address),
 ) -> None:
     """Serves until SIGTERM or Ctrl-C. `port` None takes the usual one, or any that is free; 0 takes any. `say` is told
-    the address, and whether other machines can reach it."""
+    the address, and whether other machines can reach it. `embed`: an origin whose pages may show the lab in a frame."""
     limits = limits or Limits()
     found = listening(host, port, PORT)
     place = place_of(found)
-    lab = Lab(limits, place.hosts)
+    lab = Lab(limits, place.hosts, embed)
     say(place.address, place.is_open)
     if open_browser:
         threading.Thread(target=webbrowser.open, args=(place.address,), daemon=True).start()

@@ -75,7 +75,7 @@ class Scheduler:
             raise Busy
         question = {"view": view.name, "texts": dict(given), "seconds": seconds, "draw": draw}
         left = asyncio.Event()
-        # A task of its own, so that a reader who leaves cannot cut a conversation in the middle.
+        # A separate task, so that a reader who leaves cannot cut a conversation in the middle.
         turn = asyncio.create_task(self._turn(question, told, seconds, left))
         self._turns.add(turn)
         turn.add_done_callback(self._turned)
@@ -88,7 +88,7 @@ class Scheduler:
     def _turned(self, turn: asyncio.Task[Answer]) -> None:
         self._turns.discard(turn)
         if not turn.cancelled():
-            turn.exception()  # nobody may be there to hear it
+            turn.exception()  # there may be no listener
 
     async def _turn(self, question: dict[str, Any], told: Told, seconds: float, left: asyncio.Event) -> Answer:
         if self._heavy.locked():
@@ -146,7 +146,7 @@ class Scheduler:
 
     async def _running(self) -> Process:
         if self._process is None or self._process.returncode is not None:
-            # A group of its own: Ctrl-C is for the server, which then ends this.
+            # A separate group: Ctrl-C is for the server, which then ends this.
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "qkv.lab.worker", stdin=PIPE, stdout=PIPE, limit=LONGEST_LINE, process_group=0
             )

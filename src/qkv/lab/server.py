@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -38,9 +38,9 @@ _WORDS = {404: "there is nothing at this address", 405: "this address cannot be 
 _BUSY = "the lab is computing for others; try again in a moment"
 
 
-def make_app(limits: Limits | None = None, hosts: Iterable[str] = LOOPBACK) -> ASGIApp:
-    """The app behind its guard."""
-    return Lab(limits or Limits(), hosts).app
+def make_app(limits: Limits | None = None, hosts: Iterable[str] = LOOPBACK, embed: str | None = None) -> ASGIApp:
+    """The app behind its guard. embed: the origin whose pages may show it in a frame."""
+    return Lab(limits or Limits(), hosts, embed).app
 
 
 class Packed:
@@ -71,12 +71,11 @@ class Files(StaticFiles):
 class Lab:
     """What the routes share."""
 
-    def __init__(self, limits: Limits, hosts: Iterable[str] = LOOPBACK) -> None:
+    def __init__(self, limits: Limits, hosts: Iterable[str] = LOOPBACK, embed: str | None = None) -> None:
         self.limits = limits
         self.warm = False
         self._asked: set[asyncio.Task[Answer]] = set()
         routes = [
-            Route("/", self.home),
             Route("/api", self.listing),
             Route("/api/openapi.json", self.openapi),
             Route("/figures.css", self.figure_style),
@@ -89,7 +88,7 @@ class Lab:
             exception_handlers={HTTPException: _told, Exception: _fell},
         )
         app.router.redirect_slashes = False
-        self.app = guarded(Packed(app), limits, hosts)
+        self.app = guarded(Packed(app), limits, hosts, embed)
 
     def end(self) -> None:
         """The server is told to end: so is everything that it waits for."""
@@ -105,6 +104,7 @@ class Lab:
             return handled
 
         return [
+            *([Route("/", of(self.page))] if shown.name == NAMES[0] else []),
             Route(f"/{shown.name}", of(self.page)),
             Route(f"/part/{shown.name}", of(self.part), methods=["POST"]),
             Route(f"/api/{shown.name}", of(self.api), methods=["GET", "POST"]),
@@ -125,9 +125,6 @@ class Lab:
         """torch takes two seconds to load: pages are shown meanwhile, and their numbers follow."""
         _load()
         self.warm = True
-
-    async def home(self, request: Request) -> Response:
-        return RedirectResponse(f"/{NAMES[0]}", 307)
 
     async def listing(self, request: Request) -> Response:
         return JSONResponse(api.listing())

@@ -19,7 +19,7 @@ class Cancelled(QkvError, RuntimeError):
 
 @dataclass
 class Work:
-    """What a computation tells while it runs, and how it hears that nobody waits any more.
+    """What a computation tells while it runs, and how it hears that the reader has left.
 
     `say` must be called at least twice a second by whatever can take longer: it raises Cancelled."""
 
@@ -29,7 +29,7 @@ class Work:
     began: float = field(default_factory=time.monotonic)
 
     def say(self, what: str, done: int = 0, of: int = 0) -> None:
-        """`what` is being done, and `done` of `of` is ready (0 of 0: nobody knows how much there is)."""
+        """`what` is being done, and `done` of `of` is ready (0 of 0: it is not known how much there is)."""
         if self.stopped():
             raise Cancelled("stopped")
         if time.monotonic() - self.began > self.seconds:
@@ -46,17 +46,19 @@ class View:
     name: str  # in addresses, file names and the API
     title: str
     verb: str  # compute, cost, prove or teach
-    lead: str  # one sentence under the title
+    lead: str  # one sentence under the title, in exact words
     fields: tuple[Field, ...]
     compute: Callable[[State, Work], Result]
     python: Callable[[State], str]  # a whole program: what "copy as Python" gives
     # Charts and formulas by name, as SVG and MathML that qkv.figures and qkv.render wrote: put in as they are.
     pictures: Callable[[State, Result], Mapping[str, str]] = lambda state, result: {}
+    simple: str = ""  # and in simpler ones
+    bar: tuple[str, ...] = ()  # fields in the bar above the result, which is seen without scrolling
     schema: Mapping[str, Any] = field(default_factory=dict)  # JSON Schema of each key of the result, for OpenAPI
-    # May take longer than half a second, always or in some states: runs in a process of its own, with progress.
+    # May take longer than half a second, always or in some states: runs in a separate process, with progress.
     heavy: bool | Callable[[State], bool] = False
     seconds: float = 10.0  # and is stopped after so many
-    scripts: tuple[str, ...] = ()  # modules under static/ that this view needs beside lab.js
+    scripts: tuple[str, ...] = ()  # modules under static/ that this view needs besides lab.js
 
     def is_heavy(self, state: State) -> bool:
         return self.heavy(state) if callable(self.heavy) else self.heavy

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -41,6 +41,7 @@ class Guard:
         hosts: The names under which it may be called; "*" stands for every address in figures, which no foreign name
             server can give to a page.
         no_pages: Beginnings of paths that another site may not even link to.
+        headers: Those of every answer that does not set them itself.
     """
 
     def __init__(
@@ -53,9 +54,10 @@ class Guard:
         refuse: Callable[[Scope, int, str], Response],
         hosts: Iterable[str] = LOOPBACK,
         no_pages: tuple[str, ...] = ("/",),
+        headers: Mapping[str, str] = HEADERS,
     ) -> None:
         self.app, self.name, self.body, self.seconds, self.refuse = app, name, body, seconds, refuse
-        self.hosts, self.no_pages = frozenset(host.lower() for host in hosts), no_pages
+        self.hosts, self.no_pages, self.headers = frozenset(host.lower() for host in hosts), no_pages, headers
         self._clocks: set[asyncio.Timeout] = set()
         self._ending = False
 
@@ -70,7 +72,7 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
-        send = _guarded(send)
+        send = _guarded(send, self.headers)
         refused = self._refusal(scope)
         if refused is not None:
             await self._refuse(scope, send, *refused)
@@ -167,11 +169,11 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return next_message
 
 
-def _guarded(send: Send) -> Send:
+def _guarded(send: Send, always: Mapping[str, str]) -> Send:
     async def with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(raw=_raw(message))
-            for name, value in HEADERS.items():
+            for name, value in always.items():
                 headers.setdefault(name, value)
             headers.setdefault("cache-control", "no-store")
             message["headers"] = headers.raw

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 import qkv
-from qkv.cost import Machine
-from qkv.cost.machine import calibration_path
+from qkv.cost import Machine, variants
+from qkv.cost.machine import as_hardware, calibration_path
 from qkv.lab.fields import typed
 from qkv.lab.view import Cancelled, Work
+from qkv.lab.views import cache_race
 from qkv.lab.views.cache import FORMS, VIEW
 from qkv.lab.worker import answer
 
@@ -75,7 +76,7 @@ def test_what_is_said_holds_in_every_state():
     assert page.result["ways"][0]["scales"] == 8 * 8 * 1000
     assert "two float32 scales" in page.html
     assert "Without the scales, the linear state" in page.html
-    assert "scales beside them" not in asked(dtype="float16", **texts).html
+    assert "scales stored with them" not in asked(dtype="float16", **texts).html
     linear = asked(form="linear", past=1).html
     assert "The linear state has no pages" in linear
     assert not re.search(r"\b1(</data>)? (tokens|earlier tokens|steps)\b", linear)
@@ -143,3 +144,55 @@ def test_the_program_says_the_same():
         wanted.append(" ".join([way["name"], *(str(way[name]) for name in names)]))
         wanted.append(f"{way['name']} by the roofline {way['seconds']}")
     assert said.getvalue().splitlines() == wanted
+
+
+def test_the_race_has_the_bytes_and_the_time_of_the_library():
+    layers, sizes = 3, {"batch": 1, "heads": 4, "kv_heads": 2, "width": 16, "cache": "bfloat16"}
+    texts = {"layers": layers, "heads": 4, "kvheads": 2, "width": 16, "past": 7, "machine": "h100-sxm"}
+    found, machine = result(**texts)["race"], as_hardware("h100-sxm")
+    assert [way["name"] for way in found["ways"]] == ["MHA", "GQA", "MQA", "MLA", "linear"]
+    for way in found["ways"]:
+        name, full = way["name"], way["full_at"]
+        for tokens, held in zip(way["tokens"], way["held"], strict=True):
+            assert held == layers * cache_race.kept(name, tokens, sizes)[0]
+        if name == "linear":
+            assert full is None
+            continue
+        assert (
+            layers * cache_race.kept(name, full, sizes)[0]
+            <= found["memory"]
+            < layers * cache_race.kept(name, full + 1, sizes)[0]
+        )
+        assert max(way["tokens"]) <= full
+        if name != "MLA":
+            assert way["held"][0] == layers * variants.past(name, tokens=7, **sizes).cache_bytes
+    gqa = next(way for way in found["ways"] if way["name"] == "GQA")
+    run = cache_race._Run("GQA", sizes, 7, layers, machine)
+    few = sum(
+        layers * variants.seconds_by_roofline(variants.past("GQA", tokens=7 + n, **sizes).step, machine)
+        for n in range(50)
+    )
+    assert run.at(few * (1 + 1e-12))[0] == 57
+    assert run.at(few * (1 - 1e-9))[0] == 56
+    assert gqa["tokens"][-1] == gqa["full_at"]
+
+
+def test_a_latent_cache_is_a_vector_a_token_whatever_the_heads():
+    sizes = {"batch": 2, "kv_heads": 1, "width": 16, "cache": "float16"}
+    for heads in (1, 8):
+        assert cache_race.kept("MLA", 11, {"heads": heads, **sizes})[0] == 2 * 11 * (4 * 16 + 8) * 2
+
+
+def test_a_memory_that_is_full_from_the_start_stays_so():
+    way = result(past=131072, batch=64, heads=64, width=256, layers=256, machine="t4")["race"]["ways"][0]
+    assert way["full_at"] == 131072
+    assert set(way["tokens"]) == {131072}
+
+
+def test_another_machine_moves_the_roof_and_a_dot_above_it_is_explained():
+    page = asked(machine="h100-sxm")
+    assert page.result["machine"]["bandwidth"] == as_hardware("h100-sxm").bandwidth
+    assert "qkv calibrate" not in page.html
+    measured = asked(heads=4, kvheads=2, width=16, past=100, measure="yes")
+    dot, roof = measured.result["measured"]["speed"], measured.result["ways"][1]["speed"]
+    assert ("above the roof" in measured.html) is (dot > roof)

@@ -123,7 +123,7 @@ def test_long_texts_say_how_much_was_kept():
         ("text", {"text": "\udc00"}, "some words"),
     ],
 )
-def test_what_cannot_be_asked_is_said_beside_its_field(field, texts, said):
+def test_what_cannot_be_asked_is_said_at_its_field(field, texts, said):
     if field == "layer" and model._MOST_LAYERS == 6:
         pytest.skip("the field itself refuses it")
     with pytest.raises(WrongField, match=said) as caught:

@@ -129,7 +129,7 @@ def test_a_vector_without_epsilon_has_the_length_root_d() -> None:
     assert asked(eps="1e-12", gamma=-2, beta=1).result["normalised"][0]["length"] == pytest.approx(2 * math.sqrt(4))
 
 
-def test_what_cannot_be_used_is_said_beside_its_field() -> None:
+def test_what_cannot_be_used_is_said_at_its_field() -> None:
     assert "1000" in asked(x="1,1001;2,3").problems["x"]
     assert set(asked(eps="0").problems) == {"eps"}
     assert set(asked(x="1,a").problems) == {"x"}

@@ -105,7 +105,7 @@ def test_sizes_beyond_reason_are_still_answered():
     ],
     ids=["nothing", "broken", "list", "deep", "long", "nan", "unknown", "path", "large"],
 )
-def test_configs_that_are_none_are_refused_beside_their_field(config, said):
+def test_configs_that_are_none_are_refused_at_their_field(config, said):
     found = asked(model="config", config=config)
     assert found.result is None
     assert said in found.problems["config"]

@@ -5,6 +5,7 @@ import io
 import json
 import re
 import time
+from urllib.parse import parse_qsl
 
 import jsonschema
 import pytest
@@ -15,6 +16,7 @@ from qkv.exercises.outcome import known_mistakes
 from qkv.exercises.solving import solve_part
 from qkv.lab.fields import typed
 from qkv.lab.view import Work
+from qkv.lab.views import view
 from qkv.lab.views.practice import LAST_SEED, LONGEST, OWN, QUICK, TITLES, VIEW
 from qkv.lab.worker import answer
 
@@ -230,3 +232,32 @@ def test_junk_is_unread_or_wrong_and_never_breaks(name, part, junk):
     kinds = ("unread", "wrong", "conditional")
     assert result(exercise=name, part=part, answer=junk[:QUICK])["outcome"]["kind"] in kinds
     assert time.perf_counter() - begun < 4
+
+
+def test_choices_are_boxes_that_make_the_answer():
+    found = result(exercise="norms", part="a(i)", answer="(i)")
+    assert [each["taken"] for each in found["options"]] == [True, False, False, False]
+    assert found["options"][2]["answer"] == "(i), (iii)"
+    assert found["options"][0]["answer"] == ""
+    assert result(exercise="norms", part="a(i)", answer=found["options"][2]["answer"])["outcome"]["kind"] == "right"
+    one = result(exercise="module", part="a", answer="(2)")["options"]
+    assert [each["answer"] for each in one] == ["(1)", "(2)", "(3)"]
+    assert [each["taken"] for each in one] == [False, True, False]
+
+
+def test_links_lead_to_views_with_the_same_numbers():
+    assert result(exercise="scaling")["links"] == []
+    (walk,) = result(exercise="by-hand")["links"]
+    texts = dict(parse_qsl(walk["address"].partition("?")[2]))
+    assert texts["x"] == "2,3;-1,0;1,-2"
+    shown = answer(view("walk"), texts, Work(), draw=False)
+    assert shown.result is not None
+    assert shown.result["output"] == answer(view("walk"), {}, Work(), draw=False).result["output"]
+    question = "How large is the KV cache of Llama-3-8B at 8192 tokens in float16?"
+    (plan,) = result(exercise=OWN, question=question)["links"]
+    texts = dict(parse_qsl(plan["address"].partition("?")[2]))
+    assert texts == {"model": "llama-3-8b", "context": "8192", "cache": "float16"}
+    (own,) = result(exercise=OWN, question=f"{GIVEN} V = [[1], [2], [3]]. Compute the output, scaled by 1/sqrt(d).")[
+        "links"
+    ]
+    assert "source=qkv&scale=root" in own["address"]

@@ -39,7 +39,7 @@ def test_any_state_is_json_and_is_drawn(d, mu, sigma, keys):
     json.dumps(result, allow_nan=False)
     assert set(result) == set(VIEW.schema)
     html = page(state, result)
-    assert html.count("<svg") == 5
+    assert html.count("<svg") == 6
     assert "nan" not in html
     for side in ("plain", "scaled"):
         law = result["law"][side]

@@ -32,7 +32,7 @@ def asked(work=None, **texts):
 
 
 def own(chat, **more):
-    found = asked(source="own", chat=chat, **more)
+    found = asked(chat=chat, **more)
     assert not found.problems
     return found
 
@@ -71,7 +71,7 @@ def test_the_questions_of_a_sheet():
     assert own(text).result["tally"]["parts"] == 0
     found = own(text, sheet="## Problem 2\n\nCompute the softmax of the scores $(0, 0)$.").result
     assert [row["label"] for row in found["rows"]] == ["2"]
-    assert "sheet" in asked(source="own", chat=text, sheet="Thanks for the fish.").problems
+    assert "sheet" in asked(chat=text, sheet="Thanks for the fish.").problems
 
 
 def test_markup_in_a_chat_is_text():
@@ -84,9 +84,9 @@ def test_a_path_is_a_text_and_nothing_is_a_complaint(tmp_path):
     secret = tmp_path / "chat.md"
     secret.write_text(sample(), encoding="utf-8")
     assert own(str(secret)).result["tally"]["parts"] == 0
-    assert "paste one" in asked(source="own", chat=" \n").problems["chat"]
-    assert "JSON that is broken" in asked(source="own", chat='{"messages":["a", "b"').problems["chat"]
-    assert "at most 400000" in asked(source="own", chat="x" * 400_001).problems["chat"]
+    assert "paste one" in asked(chat=" \n").problems["chat"]
+    assert "JSON that is broken" in asked(chat='{"messages":["a", "b"').problems["chat"]
+    assert "at most 400000" in asked(chat="x" * 400_001).problems["chat"]
 
 
 def test_long_chats_are_cut_and_it_is_said():
@@ -94,7 +94,7 @@ def test_long_chats_are_cut_and_it_is_said():
     assert (len(long["turns"]), long["turns_in_all"]) == (MOST_TURNS, 2 * MOST_TURNS)
 
 
-@pytest.mark.parametrize("texts", [{}, {"source": "own", "chat": sample().replace("s = d", "s = 'd' \\ \"\n")}])
+@pytest.mark.parametrize("texts", [{}, {"chat": sample().replace("s = d", "s = 'd' \\ \"\n")}])
 def test_the_program_prints_the_rows(texts):
     found = asked(**texts)
     with contextlib.redirect_stdout(io.StringIO()) as said:
@@ -110,5 +110,5 @@ def test_progress_is_told_and_a_reader_who_leaves_ends_it():
     assert any(words[0] == "judging claims" for words in said)
     begun = time.monotonic()
     with pytest.raises(Cancelled):
-        asked(Work(seconds=0.0), source="own", chat=sample())
+        asked(Work(seconds=0.0), chat=sample())
     assert time.monotonic() - begun < 5

@@ -205,7 +205,7 @@ def test_a_sum_that_cancels_only_without_rounding_is_one_story(numbers: str) -> 
     assert shown == (exact if numbers == "exact" else floats)
 
 
-def test_what_float64_loses_is_told_beside_what_is_exact() -> None:
+def test_what_float64_loses_is_told_with_what_is_exact() -> None:
     tie = {"source": "qkv", "q": "0.1,0.2,0.3", "k": "0,0,1;1,1,0", "v": "1;2", "similarity": "argmax"}
     for numbers in ("exact", "decimal"):
         _, found = asked(**tie, numbers=numbers)
@@ -261,7 +261,7 @@ def test_only_what_is_equal_is_called_so(texts: dict[str, str], grid: str, said:
         ("wv", {"wv": "0.0000001;1"}),
     ],
 )
-def test_what_does_not_fit_is_said_beside_its_field(field: str, texts: dict[str, str]) -> None:
+def test_what_does_not_fit_is_said_at_its_field(field: str, texts: dict[str, str]) -> None:
     with pytest.raises(WrongField) as found:
         asked(**texts)
     assert found.value.field == field

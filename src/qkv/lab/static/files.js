@@ -56,6 +56,8 @@ export function openFiles(form, take, refuse) {
     if (!hasFiles(event)) return;
     event.preventDefault();
     leave();
-    if (inputs[0] && event.dataTransfer.files[0]) put(inputs[0], event.dataTransfer.files[0]);
+    // The field that it was dropped on, or the first that takes files.
+    const input = inputs.find((each) => each.closest("[data-field]").contains(event.target)) ?? inputs[0];
+    if (input && event.dataTransfer.files[0]) put(input, event.dataTransfer.files[0]);
   });
 }

@@ -5,6 +5,7 @@ import { watchScrolling } from "./scrolling.js";
 import { walkCharts } from "./tips.js";
 import { copyText } from "./copying.js";
 import { openFiles } from "./files.js";
+import { explainWords } from "./guide.js";
 
 const root = document.getElementById("view");
 const form = document.getElementById("controls");
@@ -45,6 +46,12 @@ export function stateNow() {
 export function setState(texts, { push = false } = {}) {
   write(texts);
   return compute({ push });
+}
+
+/** Writes fields and the address, where the result stays as it is. */
+export function noteState(texts) {
+  write(texts);
+  return remember(new URLSearchParams(changed()).toString(), false);
 }
 
 /** Says a text to those who listen. */
@@ -325,6 +332,8 @@ function startForm() {
   document.addEventListener("click", (event) => {
     if (event.target.closest("[data-reset]")) setState(defaults(), { push: true });
     const button = event.target.closest("[data-set]");
+    const preset = event.target.closest("[data-preset]");
+    if (preset) setState({ ...defaults(), ...Object.fromEntries(new URLSearchParams(preset.dataset.preset)) }, { push: true });
     if (button && !button.disabled) setState(Object.fromEntries(new URLSearchParams(button.dataset.set)), { push: true });
   });
   openFiles(form, setState, (name, words) => complain({ [name]: words }));
@@ -345,6 +354,7 @@ async function start() {
   onResult(() => {
     watchScrolling(document);
     walkCharts(result, announce);
+    explainWords(result);
   });
   window.addEventListener("popstate", async () => {
     await restore();

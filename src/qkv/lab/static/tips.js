@@ -1,4 +1,4 @@
-// What a mark of a chart says, at once and beside it: by pointer, by touch, and by arrow keys on a chart that has the focus.
+// What a mark of a chart says, at once and next to it: by pointer, by touch, and by arrow keys on a chart that has the focus.
 const tip = document.createElement("div");
 tip.id = "tip";
 tip.setAttribute("aria-hidden", "true"); // what keys reach is said in the live region
@@ -15,7 +15,8 @@ function words(target) {
   return "";
 }
 
-function show(said, x, y) {
+/** Shows a text at a point; none hides it. */
+export function showTip(said, x, y) {
   tip.hidden = !said;
   if (!said) return;
   tip.textContent = said;
@@ -25,7 +26,7 @@ function show(said, x, y) {
 }
 
 function pointed(event) {
-  show(event.target instanceof SVGElement ? words(event.target) : "", event.clientX, event.clientY);
+  if (event.target instanceof SVGElement) showTip(words(event.target), event.clientX, event.clientY);
 }
 
 document.addEventListener("pointermove", pointed);
@@ -54,7 +55,7 @@ export function walkCharts(root, say) {
       const marks = marksOf(chart);
       at = Math.min(Math.max(at === -1 && step > 0 && step < Infinity ? 0 : at + step, 0), marks.length - 1);
       const box = marks[at].getBoundingClientRect();
-      show(words(marks[at]), box.left + box.width / 2, box.top + box.height / 2);
+      showTip(words(marks[at]), box.left + box.width / 2, box.top + box.height / 2);
       say(words(marks[at]));
     });
     chart.addEventListener("blur", () => (tip.hidden = true));

@@ -7,7 +7,20 @@ from functools import cache
 
 from ..view import View
 
-NAMES = ("walk", "scale", "cache", "plan", "kernels", "reach", "norms", "practice", "transcript", "model")
+NAMES = (
+    "start",
+    "walk",
+    "scale",
+    "cache",
+    "plan",
+    "kernels",
+    "reach",
+    "norms",
+    "practice",
+    "transcript",
+    "model",
+    "generate",
+)
 
 
 @cache

@@ -6,12 +6,14 @@ from statistics import quantiles
 from typing import Any
 
 from ...cost.formulas import LETTERS
-from ...cost.machine import HERE, as_hardware
+from ...cost.lookup import read_data
+from ...cost.machine import HARDWARE_FILE, HERE, Machine, as_hardware
 from ...cost.sizes import BITS, PAGE
 from ...cost.variants import VARIANTS, Formulas, formulas_of, past, seconds_by_roofline, smaller_from
 from ...errors import OptionError, complaint
 from ..fields import Choice, Flag, Number, State, WrongField
 from ..view import Result, View, Work
+from .cache_race import MOMENTS, frames, race
 
 FORMS = {"mha": "MHA", "gqa": "GQA", "mqa": "MQA", "linear": "linear"}
 DTYPES = ("float32", "float16", "bfloat16", "int8")  # what a KVCache stores
@@ -31,12 +33,20 @@ FIELDS = (
     Number(name="batch", label="Sequences", group="Decoding", low=1, high=64, default=1, whole=True, doubling=True),
     Number(name="past", label="Tokens before the first step", group="Decoding", low=0, high=FARTHEST, default=4096,
            whole=True, doubling=True),
+    Number(name="layers", label="Layers", group="Decoding", low=1, high=256, default=32, whole=True,
+           help="Of the race; everything else is of one layer."),
+    Choice(name="machine", label="Machine", group="Decoding", default=HERE,
+           options={HERE: "this machine", **{name: each["title"] for name, each in read_data(HARDWARE_FILE).items()}}),
+    Number(name="moment", label="Moment of the race", group="Decoding", low=0, high=MOMENTS, default=MOMENTS // 2,
+           whole=True),
     Number(name="step", label="Steps taken", group="Decoding", low=0, high=MOST_STEPS, default=0, whole=True,
            help="Each step adds one token."),
     Choice(name="dtype", label="Cache stored in", group="Decoding", default="bfloat16",
            options={name: name for name in DTYPES}),
     Flag(name="measure", label="Decode on this machine", group="Measurement",
          help="Runs qkv.decode at these sizes, as far as they fit into 64 MB."),
+    Flag(name="calibrate", label="Calibrate this machine", group="Measurement",
+         help="Measures its rates, once: 15 seconds. Run nothing else meanwhile."),
 )  # fmt: skip
 
 
@@ -52,7 +62,9 @@ def compute(state: State, work: Work) -> Result:
         raise WrongField("kvheads", complaint("kvheads", kv_heads, wanted))
     work.say("counting")
     sizes, tokens, chosen = _sizes(state), state["past"] + state["step"], FORMS[state["form"]]
-    machine = as_hardware(HERE)
+    if state["calibrate"]:
+        _calibrate(work)
+    machine = as_hardware(state["machine"])
     rate = machine.rate("float32")
     ways = [_way(way, sizes, tokens, machine, way == chosen) for way in VARIANTS]
     return {
@@ -66,8 +78,11 @@ def compute(state: State, work: Work) -> Result:
         "ways": ways,
         "smaller_from": {way: smaller_from(way, **sizes) for way in VARIANTS if way != "linear"},
         "growth": _growth(sizes, tokens),
+        "moment": state["moment"],
+        "race": race(sizes, state["past"], state["layers"], machine),
         "letters": _letters(state, tokens),
         "machine": {
+            "name": machine.name,
             "title": machine.title,
             "measured": machine.measured,
             "source": machine.source,
@@ -77,6 +92,15 @@ def compute(state: State, work: Work) -> Result:
         },
         "measured": _measured(chosen, sizes, tokens, ways, work) if state["measure"] else None,
     }
+
+
+_CALIBRATED: list[bool] = []  # in this process, so that a state that asks for it measures once
+
+
+def _calibrate(work: Work) -> None:
+    if not _CALIBRATED:
+        Machine.measure(lambda what, part: work.say(what, round(100 * part), 100)).store()
+        _CALIBRATED.append(True)
 
 
 def _way(way: str, sizes: dict[str, Any], tokens: int, machine: Any, chosen: bool) -> dict[str, Any]:
@@ -160,13 +184,14 @@ def pictures(state: State, result: Result) -> dict[str, str]:
     title = "Bytes that a step reads and writes"
     drawn["growth"] = chart(title, Axis("tokens kept", "", "log"), Axis("moved", "B", "log"), [*lines, *now])
     machine = result["machine"]
-    top = [("here", machine["rate"], machine["bandwidth"])]
+    top = [(machine["name"], machine["rate"], machine["bandwidth"])]
     dots = [(way["name"], way["intensity"], way["speed"]) for way in result["ways"]]
     measured = result["measured"]
     more = {}
     if measured is not None:
         intensity = result["ways"][result["at"]]["intensity"]
         more["measured"] = [(f"{measured['way']}, measured", intensity, measured["speed"])]
+    drawn["race"] = frames(result)
     drawn["roofline"] = roofline("Roofline of a step", top, dots, "counted", machine["source"], more=more)
     return drawn
 
@@ -174,6 +199,7 @@ def pictures(state: State, result: Result) -> dict[str, str]:
 def python(state: State) -> str:
     kept = ", ".join(f"{name}={value!r}" for name, value in _sizes(state).items())
     tokens = state["past"] + state["step"]
+    machine = state["machine"]
     program = (
         "from qkv.cost.variants import past, seconds_by_roofline\n\n"
         f"sizes = dict({kept}, tokens={tokens})\n"
@@ -181,7 +207,7 @@ def python(state: State) -> str:
         "    found = past(way, **sizes)\n"
         "    step = found.step\n"
         "    print(way, found.cache_bytes, found.scale_bytes, step.read, step.written, step.flops, step.intensity)\n"
-        '    print(way, "by the roofline", seconds_by_roofline(step, "here"))\n'
+        f'    print(way, "by the roofline", seconds_by_roofline(step, {machine!r}))\n'
     )
     if not state["measure"]:
         return program
@@ -202,7 +228,7 @@ def _object(**properties: Any) -> dict[str, Any]:
 
 SCHEMA = {
     "chosen": {"enum": [*VARIANTS]},
-    **dict.fromkeys(("at", "step", "last_step", "tokens", "page_tokens", "pages"), _WHOLE),
+    **dict.fromkeys(("at", "step", "last_step", "tokens", "page_tokens", "pages", "moment"), _WHOLE),
     "ways": {
         "type": "array",
         "items": _object(
@@ -213,7 +239,10 @@ SCHEMA = {
     "smaller_from": _object(**{way: {"type": ["integer", "null"]} for way in VARIANTS if way != "linear"}),
     "growth": {"type": "array", "items": _object(name=_TEXT, points={"type": "array"})},
     "letters": {"type": "array", "items": _object(letter=_TEXT, value=_WHOLE, meaning=_TEXT)},
-    "machine": _object(title=_TEXT, measured=_YES, source=_TEXT, rate=_NUMBER, bandwidth=_NUMBER, ridge=_NUMBER),
+    "race": _object(memory=_WHOLE, layers=_WHOLE, seconds={"type": "array"}, ways={"type": "array"}),
+    "machine": _object(
+        name=_TEXT, title=_TEXT, measured=_YES, source=_TEXT, rate=_NUMBER, bandwidth=_NUMBER, ridge=_NUMBER
+    ),
     "measured": {
         "anyOf": [
             {"type": "null"},
@@ -230,12 +259,14 @@ VIEW = View(
     title="Cache",
     verb="cost",
     lead="What a decoder keeps of the past, and what each further token costs because of it.",
+    bar=("machine", "heads", "kvheads", "width", "past", "layers"),
+    simple="What is kept while a model writes, and who runs out of memory first.",
     fields=FIELDS,
     compute=compute,
     python=python,
     pictures=pictures,
     schema=SCHEMA,
-    heavy=lambda state: state["measure"],
-    seconds=20,
+    heavy=lambda state: state["measure"] or state["calibrate"],
+    seconds=60,
     scripts=("views/cache.js",),
 )

@@ -76,7 +76,7 @@ FIELDS = (
         label="Colours of the maps",
         group="Showing",
         options={"own": "each map its own range", "one": "one range, 0 to 1"},
-        default="own",
+        default="one",
     ),
 )
 
@@ -366,6 +366,7 @@ VIEW = View(
     name="kernels",
     title="Kernels",
     verb="compute",
+    simple="Other ways to weigh keys, next to softmax, and when they are cheaper.",
     lead="Softmax, polynomial, elu + 1, random features and argmax on the same queries and keys: what each attends to, "
     "how far it is from softmax, and from which length on it is less work.",
     fields=FIELDS,

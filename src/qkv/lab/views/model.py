@@ -117,7 +117,7 @@ def _row(weights: Tensor, tokens: list[str], query: int) -> dict[str, Any]:
     return {"weights": values, "top": top, "others": len(order) - listed, "rest": rest}
 
 
-_DRAWN: dict[tuple[str, str], dict[str, str]] = {}
+_DRAWN: dict[tuple[str, str, str], dict[str, str]] = {}
 
 
 def pictures(state: State, result: Result) -> Mapping[str, str]:
@@ -133,10 +133,16 @@ def pictures(state: State, result: Result) -> Mapping[str, str]:
         rows=tokens,
         columns=tokens,
         masked=masked,
+        high=_high(state),
         width=max(360, 110 + max(CELL, 30 if count <= 24 else 0) * count),
         numbers=state["numbers"],
     )
     return {"detail": detail, **_thumbnails(state)}
+
+
+def _high(state: State) -> float | None:
+    """The end of the colours; None is the largest weight of a map."""
+    return 1.0 if state["colours"] == "one" else None
 
 
 def _thumbnails(state: State) -> dict[str, str]:
@@ -144,14 +150,15 @@ def _thumbnails(state: State) -> dict[str, str]:
     from ...figures import small_map
 
     checkpoint = _chosen(state)
-    asked = checkpoint.name, state["text"]
+    asked = checkpoint.name, state["text"], state["colours"]
     if asked not in _DRAWN:
         layers = _passed(checkpoint, state["text"], Work(seconds=SECONDS)).layers
         block = math.ceil(layers[0].weights.shape[-1] / MOST_CELLS)
         averaged = "" if block == 1 else f", averaged over {block} by {block} weights"
+        high = _high(state)
         size = SMALL if checkpoint.layers * checkpoint.heads <= 144 else SMALLER
         drawn = {
-            f"{at}.{which}": small_map(cells, title=f"layer {at}, head {which}{averaged}", size=size)
+            f"{at}.{which}": small_map(cells, title=f"layer {at}, head {which}{averaged}", high=high, size=size)
             for at, layer in enumerate(layers, 1)
             for which, cells in enumerate(_pooled(layer.weights[0], block), 1)
         }
@@ -184,8 +191,8 @@ import qkv.hf
 place = {checkpoint.python}
 model, tokenizer = qkv.hf.load(place, generates=False)
 text = {state["text"]!r}
-room = min({MOST_TOKENS}, getattr(model.config, "max_position_embeddings", {MOST_TOKENS}))
-given = tokenizer(text, truncation=True, max_length=room, return_tensors="pt")
+space = min({MOST_TOKENS}, getattr(model.config, "max_position_embeddings", {MOST_TOKENS}))
+given = tokenizer(text, truncation=True, max_length=space, return_tensors="pt")
 layers = qkv.hf.capture(model, {{name: given[name] for name in ("input_ids", "attention_mask")}})
 
 layer = layers[{layer - 1}]
@@ -212,6 +219,7 @@ VIEW = View(
     name="model",
     title="Model",
     verb="compute",
+    simple="Where the heads of a real model look in your text.",
     lead="Where the heads of a real model look while it reads your text.",
     fields=(
         Choice(name="checkpoint", label="Model", options=_OPTIONS, default=next(iter(_OPTIONS))),
@@ -236,6 +244,12 @@ VIEW = View(
             help="Which token looks; 0 is the mean of all.",
         ),
         Flag(name="numbers", label="Numbers in the map"),
+        Choice(
+            name="colours",
+            label="Colours",
+            default="one",
+            options={"one": "one scale for all heads, 0 to 1", "own": "each map from 0 to its largest"},
+        ),
     ),
     compute=compute,
     pictures=pictures,

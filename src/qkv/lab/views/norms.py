@@ -162,6 +162,7 @@ VIEW = View(
     name="norms",
     title="Norms",
     verb="prove",
+    simple="What a normalisation looks at: change one number and see what moves.",
     lead="What one entry of the input can move: in LayerNorm its vector, in BatchNorm its component, in evaluation one "
     "place.",
     fields=(

@@ -144,6 +144,7 @@ VIEW = View(
     title="Plan",
     verb="cost",
     lead="What a model takes on a machine before it runs: time, memory, where both go, and where they change.",
+    simple="What a model will need on a machine: memory, time, tokens a second.",
     fields=FIELDS,
     compute=compute,
     python=python,

@@ -12,6 +12,7 @@ from ...render import document as d
 from ...render.to_text import in_text, plain, pretty
 from ..fields import Choice, Flag, Number, State, Words, WrongField
 from ..view import Result, View, Work
+from .practice_links import links
 
 if TYPE_CHECKING:
     from ...exercises import Answer, Asked, Exercise, Solved
@@ -49,7 +50,7 @@ SAID = {
 
 _OF_BANK = ("exercise", tuple(TITLES))
 FIELDS = (
-    Words(name="answer", label="Answer", group="Your answer", longest=2000, lines=3,
+    Words(name="answer", label="Your answer", longest=2000, lines=3,
           help="LaTeX, plain text or words. It is judged while you type."),
     Choice(name="exercise", label="Exercise", group="Question", default="scaling",
            options={**TITLES, OWN: "a question of your own"}),
@@ -81,6 +82,8 @@ def compute(state: State, work: Work) -> Result:
         "parts_in_all": len(now.parts),
         "understood": _understood(now.part),
         "unread": [_unread_words(each) for each in _readings(now.key.question) if not each.exercise.asked],
+        "links": links(now.part.exercise),
+        "options": _options(now.part.asked, state["answer"]),
         "question": _markdown(_question(now.part)),
         "preview": {"kind": read.kind, "text": read.text},
         "outcome": None if now.outcome is None else _judged(now.outcome, now.told),
@@ -242,6 +245,19 @@ def _understood(part: Part) -> list[dict[str, Any]]:
     return [{"name": name, "words": words} for name, words in alone.understood() if words]
 
 
+def _options(asked: Asked, answer: str) -> list[dict[str, Any]]:
+    """The choices: whether each is taken, and the answer when it is taken or left."""
+    labels = [option.label for option in asked.options]
+    taken = [label for label in labels if label in re.findall(r"[\w.]+", answer)]
+
+    def after(label: str) -> str:
+        wanted = set(taken) ^ {label} if asked.several else {label}
+        return ", ".join(f"({each})" for each in labels if each in wanted)
+
+    return [{"label": option.label, "text": option.text, "taken": option.label in taken, "answer": after(option.label)}
+            for option in asked.options]  # fmt: skip
+
+
 def _judged(outcome: Outcome, told: bool) -> dict[str, Any]:
     """What is said of an answer; what it should have been only where it is right, or the solution is shown anyway."""
     from ...exercises.outcome import known_mistakes
@@ -318,6 +334,8 @@ def pictures(state: State, result: Result) -> dict[str, str]:
         "hints": [d.Items(hints, ordered=True)] if hints else [],
         "solution": _worked(now) if now.told_all else [],
     }
+    for place, option in enumerate(now.part.asked.options):
+        drawn[f"option-{place}"] = [d.Paragraph(spoken(option.text, now.part.symbols))]
     return {name: blocks_html(blocks) for name, blocks in drawn.items()}
 
 
@@ -443,6 +461,8 @@ VIEW = View(
     name="practice",
     title="Practice",
     verb="teach",
+    bar=("answer",),
+    simple="Exercises with hints; your answer is judged while you type.",
     lead="Answer a question of the bank, or paste one of your own: answers are judged as you type.",
     fields=FIELDS,
     compute=compute,
@@ -458,6 +478,8 @@ VIEW = View(
         "parts_in_all": {"type": "integer"},
         "understood": _list(_texts("name", words=_list({"type": "string"}))),
         "unread": _list({"type": "string"}),
+        "links": _list(_texts("view", "address")),
+        "options": _list(_texts("label", "text", "answer", taken={"type": "boolean"})),
         "question": {"type": "string"},
         "preview": _texts("kind", "text"),
         "outcome": {"anyOf": [_OUTCOME, {"type": "null"}]},

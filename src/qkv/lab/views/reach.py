@@ -234,6 +234,7 @@ VIEW = View(
     name="reach",
     title="Reach",
     verb="prove",
+    simple="Which words can reach which output through several layers.",
     lead="Every head looks at one token: which inputs the values of an output come from, layer by layer.",
     fields=(
         Number(name="n", label="Tokens N", low=2, high=MOST_TOKENS, default=12, whole=True, group="Stack"),

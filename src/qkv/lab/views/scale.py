@@ -34,7 +34,7 @@ FIELDS = (
            help="Of every component."),
     Number(name="sigma", label="Standard deviation σ", group="Queries and keys", low=0.1, high=3, default=1, step=0.1),
     Choice(name="scaled", label="Look at", group="Softmax", default="no",
-           options={"no": "q·k as it is", "yes": "q·k divided by √d"}),
+           options={"no": "q·k as it is", "yes": "q·k divided by √d"}, help="This side comes first below."),
     Number(name="keys", label="Keys", group="Softmax", low=2, high=256, default=16, whole=True, doubling=True,
            help="Scores that one softmax is over."),
     Choice(name="sweep", label="Over d", group="Softmax", default="jacobian",
@@ -82,8 +82,8 @@ def _law(values, found, mean: float, variance: float) -> dict[str, Any]:
     deviation = math.sqrt(variance)
     bars = histogram(values, mean, deviation)
     return {
-        "mean": _beside(mean, found.mean, found.mean_error),
-        "variance": _beside(variance, found.variance, found.variance_error),
+        "mean": _compared(mean, found.mean, found.mean_error),
+        "variance": _compared(variance, found.variance, found.variance_error),
         "deviation": deviation,
         "edges": list(bars.edges),
         "heights": list(bars.heights),
@@ -92,7 +92,7 @@ def _law(values, found, mean: float, variance: float) -> dict[str, Any]:
     }
 
 
-def _beside(predicted: float, sampled: float, error: float) -> dict[str, float | None]:
+def _compared(predicted: float, sampled: float, error: float) -> dict[str, float | None]:
     """Prediction, sample, its standard error, and how many of these lie between the two."""
     return {
         "predicted": predicted,
@@ -207,7 +207,26 @@ def charts(state: State, result: Result) -> dict[str, str]:
     for side in SCORE:
         drawn[f"law_{side}"] = _law_chart(side, result)
         drawn[f"weights_{side}"] = _weights(side, state, result)
-    return {**drawn, "sweep": _sweep(state, result)}
+    return {**drawn, "shared": _shared(state, result), "sweep": _sweep(state, result)}
+
+
+def _shared(state: State, result: Result) -> str:
+    """Both laws over one axis. It stays the same while the wide one fits, so that a change of d is seen."""
+    law, unit = result["law"], 34 * state["sigma"] ** 2
+    ends = [edge for side in SCORE for edge in law[side]["edges"]]
+    shapes = []
+    for side in SCORE:
+        most = max(law[side]["heights"]) or 1.0
+        heights = [height / most for height in law[side]["heights"]]
+        shapes.append(Bars(SCORE[side], law[side]["edges"], heights))
+    return chart(
+        "Scores with and without the division",
+        Axis("score", low=min(-unit, *ends), high=max(unit, *ends)),
+        Axis("samples, relative to the most frequent", low=0, high=1),
+        shapes,
+        width=WIDTH,
+        height=HEIGHT,
+    )
 
 
 def _law_chart(side: str, result: Result) -> str:
@@ -332,6 +351,8 @@ VIEW = View(
     title="Scale",
     verb="prove",
     lead="Why attention divides by √d: the law of a score, and what softmax and its gradient make of it.",
+    bar=("d", "keys", "mu", "sigma"),
+    simple="Why the scores are divided by √d before softmax.",
     fields=FIELDS,
     compute=compute,
     python=python,

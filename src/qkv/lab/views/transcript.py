@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from ...errors import OptionError, complaint
-from ..fields import Choice, State, Words, WrongField
+from ..fields import State, Words, WrongField
 from ..view import Result, View, Work
 
 if TYPE_CHECKING:
@@ -25,11 +25,10 @@ SHORTLY = {
     "unread": "not read",
 }
 FIELDS = (
-    Choice(name="source", label="Chat", default="sample",
-           options={"sample": "a short sample", "own": "a chat of your own"}),
     Words(name="chat", label="The chat", longest=LONGEST, lines=12,
           drop=".txt,.md,.json,.jsonl,.html", placeholder="Student: …\n\nTutor: …",
-          help="Paste it, or drop a file: text with speakers, a saved page, or the JSON of a chat program."),
+          help="Paste it, or drop a file: text with speakers, a saved page, or the JSON of a chat program. "
+               "While it is empty, a short sample is graded."),
     Words(name="sheet", label="The sheet, if the chat does not have the questions", longest=LONGEST, lines=4,
           drop=".txt,.md,.tex", placeholder="1. Let q and k be …\n\n(a) …",
           help="The questions by their numbers; left empty, those that the student puts are taken."),
@@ -47,7 +46,7 @@ def compute(state: State, work: Work) -> Result:
     work.say("marking the claims")
     rows = [_row(row, str(place)) for place, row in enumerate(report.rows, 1)]
     return {
-        "name": "" if state["source"] == "own" else "A short sample",
+        "name": "" if state["chat"] else "A short sample",
         "turns": list(_turns(report, rows)),
         "turns_in_all": len(chat.turns),
         "rows": rows,
@@ -66,7 +65,7 @@ def _chat(state: State) -> Chat:
     """The chat of the text itself: a name that is typed opens no file."""
     from ...reading import read_chat
 
-    text = sample() if state["source"] == "sample" else state["chat"]
+    text = state["chat"] or sample()
     if not text.strip():
         raise WrongField("chat", complaint("chat", "nothing", "a chat", "paste one, or drop a file"))
     try:
@@ -167,7 +166,7 @@ def python(state: State) -> str:
         lines = "\n".join(f"    {line!r}" for line in text.splitlines(keepends=True))
         return f"(\n{lines}\n)"
 
-    own = state["source"] == "own"
+    own = bool(state["chat"])
     sheet = f"from_sheet({literal(state['sheet'])} + '\\n\\n')" if state["sheet"].strip() else "None"
     source = literal(state["chat"]) if own else "sample()"
     return f"""\
@@ -205,6 +204,7 @@ VIEW = View(
     name="transcript",
     title="Transcript",
     verb="teach",
+    simple="Drop a chat with a tutor and see which of its claims are right.",
     lead="Drop a chat with a tutor: what was right at once, what needed correction, who found it.",
     fields=FIELDS,
     compute=compute,

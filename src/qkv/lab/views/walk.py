@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import complaint
 from ...exercises.exact import Scale
-from ..fields import Choice, Number, State, Words, WrongField
+from ..fields import Choice, Flag, Number, State, Words, WrongField
 from ..fields import Matrix as Grid
 from ..markup import formula
 from ..view import Result, View, Work
@@ -134,7 +134,7 @@ def mask_of(state: State, start: Given) -> Mask | None:
     if "causal" in kinds:
         parts.append(Causal(offset=shift))
     if "window" in kinds:
-        # Beside Causal nothing to the right is left to limit.
+        # With Causal nothing to the right is left to limit.
         parts.append(Window(state["left"], None if "causal" in kinds else state["right"], offset=shift))
     if "padding" in kinds:
         keys = len(start.k)
@@ -261,6 +261,8 @@ FIELDS = (
     _grid("q", "Q", "qkv", times(TOKENS, TO_QUERIES), "token", "query entry"),
     _grid("k", "K", "qkv", times(TOKENS, TO_KEYS), "token", "key entry"),
     _grid("v", "V", "qkv", times(TOKENS, TO_VALUES), "token", "value entry"),
+    Words(name="labels", label="Words of the tokens", group="Numbers", needs=_TYPED, default="the cat sat", longest=120,
+          help="They label the rows."),
     Words(name="text", label="Text", group="Numbers", needs=("source", ("text",)), longest=200,
           default="The cat sat on the mat because it was tired", help="The first 12 tokens are taken."),
     Number(name="layer", label="Layer", group="Numbers", needs=("source", ("text",)), low=1, high=64, default=1,
@@ -280,7 +282,7 @@ FIELDS = (
            options={"none": "none", "causal": "causal", "window": "window", "padding": "padding",
                     "causal-padding": "causal and padding", "causal-window": "causal and window"}),
     Number(name="shift", label="Position of the first query", group="Attention", needs=("mask", _DIAGONAL), low=-8,
-           high=8, default=0, whole=True, help="Which key the first query stands beside, from 0."),
+           high=8, default=0, whole=True, help="Which key is at the first query's position, from 0."),
     Number(name="left", label="Keys to the left", group="Attention", needs=("mask", ("window", "causal-window")),
            low=0, high=8, default=1, whole=True),
     Number(name="right", label="Keys to the right", group="Attention", needs=("mask", ("window",)), low=0, high=8,
@@ -294,6 +296,7 @@ FIELDS = (
     Choice(name="numbers", label="Numbers as", group="Showing", default="exact",
            options={"exact": "fractions", "decimal": "decimals"}),
     Number(name="step", label="Step", group="Showing", low=0, high=len(STAGES) - 1, default=0, whole=True),
+    Flag(name="all", label="All steps at once", group="Showing"),
 )  # fmt: skip
 
 
@@ -310,6 +313,7 @@ def compute(state: State, work: Work) -> Result:
     joined = [[entry for head in made for entry in head["output"][i]] for i in range(len(start.q))]
     return {
         "tokens": list(start.tokens),
+        "labels": _labels(state, start),
         "model": None if start.model is None else start.model.words,
         "shape": _shape(start),
         "x": None if start.x is None else floats(start.x),
@@ -325,6 +329,13 @@ def compute(state: State, work: Work) -> Result:
         "backend": backend,
         "notes": _notes(start, each, made[0]["empty"]),
     }
+
+
+def _labels(state: State, start: Given) -> list[str]:
+    """A word for each row, where there are so many."""
+    words = list(start.tokens) or state["labels"].split()
+    rows = max(len(start.q), len(start.k))
+    return [*words, *[""] * rows][:rows]
 
 
 def _run(start: Given, similarity: AnySimilarity, mask: Mask | None) -> tuple[dict[str, Tensor | None], Result]:
@@ -570,12 +581,14 @@ VIEW = View(
     title="Walk",
     verb="compute",
     lead="Attention step by step, on your own numbers.",
+    bar=("similarity", "scale", "mask", "heads", "kvheads", "numbers"),
+    simple="Attention as a table of numbers, one step at a time.",
     fields=FIELDS,
     compute=compute,
     python=python,
     pictures=pictures,
     schema={
-        "tokens": {"type": "array", "items": {"type": "string"}},
+        **{name: {"type": "array", "items": {"type": "string"}} for name in ("tokens", "labels")},
         "model": {"type": ["string", "null"]},
         "shape": _OBJECT,
         **dict.fromkeys(("x", "wq", "wk", "wv"), _MAYBE),

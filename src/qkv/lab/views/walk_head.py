@@ -32,7 +32,7 @@ Cells = list[list[str | None]]
 NONE = "–"  # in the place of a weight that does not exist
 
 _LARGEST_POWER = 700.0  # of e, in float64
-_CLOSE = 1e-6  # float64 that is farther from the exact number, relative to it, is told beside it
+_CLOSE = 1e-6  # float64 that is farther from the exact number, relative to it, is told with it
 
 
 @dataclass(frozen=True)
@@ -279,17 +279,17 @@ class Head:
         weight, known = self.weights[i][j], self._known(i, j)
         if self._vanishes(i):
             return f"{name}: float64 gives 0, as the similarities of this row are smaller than it can hold"
-        beside = _beside(weight, known)
+        gap = _compared(weight, known)
         if self.kind == "argmax":
             assert known is not None
-            return f"{say.chain(name, say.number(known, True))}: {self._ranked(i, j, known)}{beside}"
+            return f"{say.chain(name, say.number(known, True))}: {self._ranked(i, j, known)}{gap}"
         if self._cancels(i):
-            found = beside or "; attention then gives 0"
+            found = gap or "; attention then gives 0"
             return f"{name}: none, as the similarities of this row sum to exactly 0: nothing to divide by{found}"
         top = self._power(i, j) if self.kind == "softmax" else self._similar_factor(i, j)
         below = self._below(i)
         whole = f"{top.text} / {below.text}" if sum(self.seen[i]) == 1 else f"{top.text} / ({below.text})"
-        return say.chain(name, say.Said(whole, top.rounded or below.rounded), *self._told(weight, known)) + beside
+        return say.chain(name, say.Said(whole, top.rounded or below.rounded), *self._told(weight, known)) + gap
 
     def _told(self, value: float, known: Fraction | None) -> tuple[say.Said, ...]:
         """A number at the end of a sentence: as a fraction and as a decimal, or as float64 has it."""
@@ -324,8 +324,8 @@ class Head:
         row, value = self._known_sums[i], self.output[i][c]
         known = None if row is None else row[c]
         if self._cancels(i):
-            return f"{name} = 0: {query} has no weights, and such a row is 0{_beside(value, known)}"
-        return say.chain(name, *terms, *self._told(value, known)) + _beside(value, known)
+            return f"{name} = 0: {query} has no weights, and such a row is 0{_compared(value, known)}"
+        return say.chain(name, *terms, *self._told(value, known)) + _compared(value, known)
 
     def notes(self, where: str) -> list[str]:
         """What a reader should know of the weights. where: " in head 2", or nothing."""
@@ -472,7 +472,7 @@ def _whole_ones(features: list[float], entries: Sequence[Fraction]) -> list[Frac
     return [Fraction(phi) if entry >= 0 and entry.denominator == 1 else phi for phi, entry in pairs]
 
 
-def _beside(value: float, known: Fraction | None) -> str:
+def _compared(value: float, known: Fraction | None) -> str:
     """What float64 makes of an exact number, where that is something else."""
     return f"; float64 gives {say.shown(value)}" if known is not None and far(value, known) else ""
 

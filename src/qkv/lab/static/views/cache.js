@@ -1,5 +1,5 @@
 // Steps of decoding by arrow keys, and one after another; a reader who asked for less motion steps by hand.
-import { announce, onResult, setState, stateNow } from "../lab.js";
+import { announce, noteState, onResult, setState, stateNow } from "../lab.js";
 
 const PAUSE = 600; // milliseconds from one step to the next
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
@@ -61,3 +61,49 @@ onResult((result) => {
 
 calm.addEventListener("change", () => play(false));
 document.addEventListener("visibilitychange", () => document.hidden && play(false));
+
+const FRAME = 90; // milliseconds from one moment of the race to the next
+let racing = 0;
+
+/** The race: every moment came with the result; playing it asks for nothing. */
+onResult((result) => {
+  const race = result.querySelector("#race");
+  clearInterval(racing);
+  if (!race) return;
+  if (stateNow().calibrate === "yes") noteState({ calibrate: "no" }); // it is measured and kept
+  const { rows, times } = JSON.parse(race.dataset.frames);
+  const slider = result.querySelector("#race-moment");
+  const button = result.querySelector("#race-play");
+  const put = (place, path, value, words) => Object.assign(place.querySelector("data"), { value, textContent: words }).setAttribute("data-path", path);
+  const show = (moment) => {
+    slider.value = moment;
+    put(result.querySelector("#race-time"), `race.seconds.${moment}`, String(times[moment][0]), times[moment][1]);
+    [...race.children].forEach((way, i) => {
+      const [tokens, held, tokensSaid, heldSaid] = rows[moment][i];
+      put(way.querySelector(".race-tokens"), `race.ways.${i}.tokens.${moment}`, String(tokens), tokensSaid);
+      put(way.querySelector(".race-held"), `race.ways.${i}.held.${moment}`, String(held), heldSaid);
+      way.querySelector("rect").setAttribute("width", Math.min((100 * held) / Number(race.dataset.memory), 100));
+      way.classList.toggle("race-full", way.dataset.full === String(tokens));
+    });
+  };
+  const stop = () => {
+    clearInterval(racing);
+    racing = 0;
+    button.textContent = "Play";
+    noteState({ moment: slider.value });
+  };
+  button.hidden = calm.matches;
+  slider.addEventListener("input", () => {
+    show(Number(slider.value));
+    stop();
+  });
+  button.addEventListener("click", () => {
+    if (racing) return stop();
+    let moment = Number(slider.value) >= rows.length - 1 ? 0 : Number(slider.value);
+    button.textContent = "Pause";
+    racing = setInterval(() => {
+      show((moment += 1));
+      if (moment >= rows.length - 1) stop();
+    }, FRAME);
+  });
+});

@@ -8,16 +8,16 @@ onResult((result) => {
   const light = (lit) => {
     for (const each of [...lines, ...numbers]) each.classList.toggle("lit", lit.includes(each));
   };
-  const beside = (target) => {
+  const partners = (target) => {
     const line = target.closest("li[data-explains]");
     if (line) return [line, ...numbers.filter((number) => explains(line, number))];
     const number = target.closest(".explained[id]");
     return number ? [number, ...lines.filter((each) => explains(each, number))] : [];
   };
   // What has the focus stays lit when the pointer leaves.
-  const rest = () => light(result.contains(document.activeElement) ? beside(document.activeElement) : []);
+  const rest = () => light(result.contains(document.activeElement) ? partners(document.activeElement) : []);
   const point = (event) => {
-    const lit = beside(event.target);
+    const lit = partners(event.target);
     if (lit.length) light(lit);
     else rest();
   };

@@ -1,9 +1,13 @@
 // The walk: a cell that is pointed at or focused lights up what it was made of, and says how.
-import { announce, onResult, setState, stateNow } from "../lab.js";
+import { announce, noteState, onLeave, onResult, setState, stateNow } from "../lab.js";
 
 const LAST_STEP = 6;
+const BEAT = 420; // milliseconds for a term of a sum
+const MOST_CELLS = 9; // that a step plays
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
 let region = null;
-let shownStep = null;
+let playing = 0; // what plays ends when this changes
+let wasPlaying = false;
 
 /** The cells of "grid:rows:columns"; a row or a column is a number, a range or a star. */
 function cellsOf(part) {
@@ -69,31 +73,109 @@ function rove(cell) {
   cell.tabIndex = 0;
 }
 
-async function step(by) {
+function step(to) {
   const now = Number(stateNow().step);
-  const next = Math.min(LAST_STEP, Math.max(0, now + by));
+  const next = Math.min(LAST_STEP, Math.max(0, to));
   if (next === now) return;
-  const onControl = document.activeElement?.closest?.("[data-step]") !== null;
-  await setState({ step: String(next) });
-  if (onControl) region.querySelector(`[data-step="${next}"]`).focus({ preventScroll: true });
+  noteState({ step: String(next) });
+  const onStep = document.activeElement.matches("button[data-step]");
+  show(next);
+  if (onStep) region.querySelector("[aria-current=step]").focus({ preventScroll: true });
+  const stage = region.querySelector(`#stage-${next}`);
+  announce(`Step ${next}: ${stage.querySelector("h2").lastChild.textContent.trim()}. ${stage.querySelector("p").textContent.trim()}`);
 }
 
 function show(which) {
+  region.querySelector("#flow").dataset.step = which;
+  const focused = document.activeElement;
+  for (const stage of region.querySelectorAll(".stage")) stage.classList.toggle("now", stage.id === `stage-${which}`);
+  for (const button of region.querySelectorAll("[data-step]:is(button)")) {
+    if (button.dataset.step === String(which)) button.setAttribute("aria-current", "step");
+    else button.removeAttribute("aria-current");
+  }
+  for (const [id, end] of [["walk-back", 0], ["walk-next", LAST_STEP]]) {
+    region.querySelector(`#${id}`).setAttribute("aria-disabled", String(which === end));
+  }
+  if (region.contains(focused) && !focused.checkVisibility()) region.querySelector(`#stage-${which} td[tabindex="0"]`)?.focus({ preventScroll: true });
   const stage = region.querySelector(`#stage-${which}`);
-  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  stage.scrollIntoView({ block: "nearest", behavior: still ? "auto" : "smooth" });
-  announce(`Step ${which}: ${stage.querySelector("h2").lastChild.textContent.trim()}. ${stage.querySelector("p").textContent.trim()}`);
+  if (region.querySelector("#flow.all")) stage.scrollIntoView({ block: "nearest", behavior: calm.matches ? "auto" : "smooth" });
+}
+
+const wait = (time) => new Promise((resolve) => setTimeout(resolve, time));
+const valueOf = (cell) => {
+  const [above, below = "1"] = cell.querySelector("data").value.split("/");
+  return Number(above) / Number(below);
+};
+const shortly = (value) => String(Number(value.toPrecision(4))).replace("-", "−");
+const factor = (value) => (value < 0 ? `(${shortly(value)})` : shortly(value));
+
+/** The row times the column that made a cell, term by term with the sum so far; then what the library says of it. */
+async function addUp(cell, mine) {
+  light(cell);
+  const [row, column = []] = (cell.dataset.made ?? "").split(" ").filter(Boolean).map(cellsOf);
+  const why = region.querySelector("#why");
+  const numbers = [...(row ?? []), ...column].every((each) => each.querySelector("data"));
+  if (row?.length && row.length === column.length && row.length <= 8 && numbers) {
+    let sum = 0;
+    let terms = "";
+    for (const [n, one] of row.entries()) {
+      const [a, b] = [valueOf(one), valueOf(column[n])];
+      sum += a * b;
+      terms += `${n ? " + " : ""}${factor(a)}·${factor(b)}`;
+      for (const each of [one, column[n]]) each.classList.add("term");
+      why.textContent = `${terms} = ${shortly(sum)}${n < row.length - 1 ? " …" : ""}`;
+      await wait(BEAT);
+      for (const each of region.querySelectorAll(".term")) each.classList.remove("term");
+      if (mine !== playing) return;
+    }
+  } else await wait(BEAT);
+  if (mine === playing) light(cell);
+  await wait(BEAT);
+}
+
+/** From this step to the last, a few cells of each. */
+async function play() {
+  const mine = (playing += 1);
+  label(true);
+  if (Number(stateNow().step) === LAST_STEP) step(0);
+  for (;;) {
+    const now = Number(stateNow().step);
+    const cells = [...region.querySelectorAll(`#stage-${now} td[data-made]`)].filter((cell) => !cell.matches(".masked"));
+    for (const cell of cells.slice(0, MOST_CELLS)) {
+      await addUp(cell, mine);
+      if (mine !== playing) return;
+    }
+    await wait(2 * BEAT);
+    if (mine !== playing) return;
+    if (now === LAST_STEP) break;
+    step(now + 1);
+  }
+  stop();
+}
+
+function stop() {
+  playing += 1;
+  label(false);
+}
+
+function label(on) {
+  const button = region.querySelector("#walk-play");
+  wasPlaying = on;
+  if (!button) return;
+  button.hidden = calm.matches;
+  button.textContent = on ? "Pause" : "Play";
 }
 
 function keys(event) {
   const cell = event.target.closest("td[data-key]");
   if (event.key === "PageDown" || event.key === "PageUp") {
     event.preventDefault();
-    step(event.key === "PageDown" ? 1 : -1);
-  } else if (cell) move(cell, event);
+    step(Number(stateNow().step) + (event.key === "PageDown" ? 1 : -1));
+  } else if (cell && event.key === "Enter" && !calm.matches) addUp(cell, (playing += 1));
+  else if (cell) move(cell, event);
   else if (event.target.closest("[data-step]") && (event.key === "ArrowRight" || event.key === "ArrowLeft")) {
     event.preventDefault();
-    step(event.key === "ArrowRight" ? 1 : -1);
+    step(Number(stateNow().step) + (event.key === "ArrowRight" ? 1 : -1));
   }
 }
 
@@ -131,15 +213,17 @@ function start(element) {
   region = element;
   region.addEventListener("pointerover", (event) => {
     const cell = event.target.closest("td[data-key]");
+    if (wasPlaying) return;
     if (cell) light(cell);
     else rest();
   });
-  region.addEventListener("pointerleave", rest);
+  region.addEventListener("pointerleave", () => wasPlaying || rest());
+  region.addEventListener("click", clicked);
   region.addEventListener("focusin", (event) => {
     const cell = event.target.closest("td[data-key]");
     if (!cell) return rest();
     rove(cell);
-    light(cell);
+    if (!wasPlaying) light(cell);
     announce(region.querySelector("#why").textContent);
   });
   region.addEventListener("keydown", keys);
@@ -149,9 +233,23 @@ function start(element) {
   });
 }
 
+function clicked(event) {
+  const button = event.target.closest("button");
+  const cell = event.target.closest("td[data-made]");
+  const now = Number(stateNow().step);
+  if (button?.id === "walk-play") return wasPlaying ? stop() : play();
+  if (button || cell) stop();
+  if (cell && !calm.matches) addUp(cell, playing);
+  if (button?.dataset.step) step(Number(button.dataset.step));
+  else if (button?.id === "walk-next") step(now + 1);
+  else if (button?.id === "walk-back") step(now - 1);
+}
+
 start(document.getElementById("result"));
-onResult((element) => {
-  const now = Number(element.querySelector("[aria-current=step]")?.dataset.step ?? 0);
-  if (shownStep !== null && now !== shownStep) show(now);
-  shownStep = now;
+onLeave(() => (playing += 1));
+onResult(() => {
+  if (!region.querySelector("#flow")) return;
+  show(Number(stateNow().step));
+  label(false);
 });
+calm.addEventListener("change", stop);
