@@ -84,8 +84,8 @@ def finds(model: Any, policy: str, keep: int, text: list[int], city: str, depth:
     needle = encode(f"\n\nThe secret number of {city} is {number}.\n\n", bare=True)
     question = encode(f"\n\nQuestion: what is the secret number of {city}?\nAnswer: the secret number of {city} is",
                       bare=True)  # fmt: skip
-    place = round(depth * (room := 1024 - len(needle) - len(question)))
-    prompt = text[:place] + needle + text[place:room] + question
+    place = round(depth * (space := 1024 - len(needle) - len(question)))
+    prompt = text[:place] + needle + text[place:space] + question
     found = model.generate(prompt, 12, cache=cache_of(model, policy, keep))
     return number in model.tokenizer.decode(found.tokens)
 

@@ -72,7 +72,7 @@ def test_flex_is_right() -> None:
 def test_what_each_peer_refuses() -> None:
     grouped, ungrouped = step_of(SHAPES[0], "float32"), step_of(SHAPES[2], "float32")
     peers = {peer.name: peer for peer in PEERS}
-    assert set(peers) == {"qkv", "sdpa", "pack", "hf", "hf+p", "flex", "onnx", "jax", "ggml", "list"}
+    assert set(peers) == {"qkv", "sdpa", "pack", "hf", "hf+p", "flex", "onnx", "jax", "ggml", "mulmat", "vllm", "list"}
     assert "pack" in (peers["pack"].refuses(ungrouped, "float32") or "")
     assert peers["pack"].refuses(grouped, "float32") is None
     assert "MHA and MQA" in (Listing().refuses(grouped, "float32") or "")

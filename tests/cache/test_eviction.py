@@ -78,7 +78,7 @@ def test_a_cache_evicts_by_itself_and_memory_goes_down():
 
 @pytest.mark.parametrize(("window", "sinks"), [(1, 1), (5, 3), (64, 4), (70, 64), (100, 65), (300, 5)])
 def test_sinks_and_window_are_a_mask_over_everything(window, sinks):
-    """In chunks and steps, ragged, beside a mask and a bias; the pages between are released."""
+    """In chunks and steps, ragged, with a mask and a bias; the pages between are released."""
     cache, plain = both(window=window, sinks=sinks)
     for seed, n in enumerate([260, *[1] * 70, 3, 190, 1]):
         step(cache, plain, n, seed, lengths=[n, max(n - 1, 0)])

@@ -55,7 +55,7 @@ class Session:
         self.messages.append({"role": "user", "content": said})
         try:
             tokens, dropped = self._fitting()
-        except QkvError:
+        except (QkvError, KeyboardInterrupt):
             self.messages = before
             raise
         read, new, text, times = self.model.tokenizer.stream(), list[int](), list[str](), [perf_counter()]
@@ -139,6 +139,8 @@ def run(options: Options, system: str | None, as_json: bool) -> bool:
         try:
             if not _command(session, said):
                 _turn(session, said, as_json)
+        except KeyboardInterrupt:  # before the answer began
+            _say("interrupted; the message is forgotten")
         except QkvError as error:
             good = False
             _say(f"qkv: {with_options(error, _OPTIONS)}")

@@ -80,7 +80,10 @@ class TemplateProcess:
         if self._process is None:
             # Isolated, so that neither the user's variables nor the current folder add code.
             command, pipe = [sys.executable, "-I", __file__], subprocess.PIPE
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+            # A session of this process alone: Ctrl-C of the terminal is for the caller.
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True
+            )
         process, line, status = self._process, b"", 0
         assert process.stdin is not None
         assert process.stdout is not None
