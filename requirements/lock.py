@@ -46,7 +46,7 @@ STAGES = {
     "docs": ("docs", ("build", "run", "dev")),
     "peers": ("peers", ("build", "run", "dev")),
 }
-_PYTHONS = re.compile(r"py3|py2\.py3|cp3|cp311|cp312|cp313|cp314")
+_PYTHONS = re.compile(r"py3|py311|py2\.py3|cp3|cp311|cp312|cp313|cp314")
 _SYSTEMS = re.compile(r"any|(many)?linux.*_(x86_64|aarch64)|macosx.*")
 _PIN = re.compile(r"([\w.-]+)==([^\s;]+)")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import anyio
 import pytest
@@ -142,8 +143,12 @@ def test_an_answer_that_is_not_awaited_any_more_ends(named):
     config = GenerateConfig(max_tokens=5900, temperature=1.0, seed=1)
 
     async def cancelled():
-        with anyio.move_on_after(0.1):
-            await named.generate("a" * 7, config=config)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(named.generate, "a" * 7, config=config))
+            with anyio.fail_after(60):
+                while not api.engine.running:
+                    await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
         with anyio.fail_after(20):
             return await named.generate("b", config=GenerateConfig(max_tokens=3))
 

@@ -93,7 +93,7 @@ def test_what_is_refused(tmp_path):
         ("context", {"context": CONTEXT + 1}),
         ("prompt", {"prompt": CONTEXT + 1}),
         ("batch", {"batch": 0}),
-        ("cache", {"cache": "int4"}),
+        ("cache", {"cache": "int3"}),
         ("hardware", {"hardware": "abacus"}),
     ):
         with pytest.raises(QkvError, match=words) as caught:

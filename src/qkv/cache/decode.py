@@ -655,7 +655,7 @@ def _query_blocks(step: DecodeInputs, rows: tuple[int, int], start: int) -> Iter
     if (i1 - i0) * cells > MAX_MASK_CELLS:
         # Most masks broadcast over heads or batch rows: measure the mask of one query.
         cells = max(keys, step.keep((i0, i0 + 1), (start, step.stored_end)).numel())
-    height = max(1, MAX_MASK_CELLS // cells)
+    height = max(1, MAX_MASK_CELLS // max(1, cells))
     for start in range(i0, i1, height):
         yield start, min(i1, start + height)
 

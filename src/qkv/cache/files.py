@@ -135,16 +135,14 @@ def load(kind: type[KVCache], path: str | os.PathLike[str], eviction: Policy | N
         if not found:
             raise damaged_file(source, f"dtype {about.get('dtype')!r}")
         storage = found[0]
-        given = (None if about.get(name, "") == "" else _number(source, about, name) for name in _LIMITS)
+        given = (None if about.get(name) == "" else _number(source, about, name) for name in _LIMITS)
         limits: dict[str, int | None] = dict(zip(_LIMITS, given, strict=True))
         if 0 in limits.values():
             raise damaged_file(source, ", ".join(f"{name} {limit}" for name, limit in limits.items()))
         key = tuple(file.get_slice("key").get_shape()) if "key" in file.keys() else ()  # noqa: SIM118
         if len(key) != 4 or min(key[0], key[1], key[3]) < 1:
             raise damaged_file(source, f"key of shape {key}")
-        value = tuple(file.get_slice("value").get_shape()) if "value" in file.keys() else ()  # noqa: SIM118
-        width = _number(source, about, "width") if storage.group else key[3]
-        value_width = _number(source, about, "value_width") if storage.of_values.group else value[-1] if value else 0
+        width, value_width = (_number(source, about, name) for name in ("width", "value_width"))
         per_row = key[:1], "I64"
         expected: dict[str, tuple[tuple[int, ...], str]] = {"lengths": per_row, "starts": per_row}
         for name, of, numbers in (("key", storage, width), ("value", storage.of_values, value_width)):

@@ -73,7 +73,7 @@ def _multiply_hadamard(x: Float[Tensor, "*tokens blocks block"]) -> Float[Tensor
     """H·x of each block, in the native library's order of operations."""
     shape, apart = x.shape, 1
     while apart < shape[-1]:
-        one, other = x.reshape(*shape[:-1], -1, 2, apart).unbind(-2)
+        one, other = x.unflatten(-1, (shape[-1] // (2 * apart), 2, apart)).unbind(-2)
         x = torch.stack([one + other, one - other], dim=-2).reshape(shape)
         apart *= 2
     return x

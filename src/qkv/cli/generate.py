@@ -202,7 +202,7 @@ def _plan_of(model: runtime.Model, prompt: int, options: Options) -> dict[str, A
         "kv_heads": parts[0].kv_heads,
         "head_width": parts[0].width,
         "weights": program.layers[0].feed_forward.up.weight.format.name,
-        "cache_bytes_per_token": sum(2 * part.kv_heads * layout.token_bytes(part.width) for part in parts),
+        "cache_bytes_per_token": sum(part.kv_heads * layout.token_bytes(part.width) for part in parts),
     }
 
 

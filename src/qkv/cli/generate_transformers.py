@@ -105,7 +105,7 @@ def plan_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor], options: Op
     kv_heads = _option(config, "num_key_value_heads") or heads
     width = _option(config, "head_dim") or config.hidden_size // heads
     rows, prompt = inputs["input_ids"].shape
-    token = config.num_hidden_layers * kv_heads * 2 * STORAGE[options.kv_cache].token_bytes(width)
+    token = config.num_hidden_layers * kv_heads * STORAGE[options.kv_cache].token_bytes(width)
     return {
         "model": type(model).__name__,
         "parameters": model.num_parameters(),
