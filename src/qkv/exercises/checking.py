@@ -14,6 +14,7 @@ from .forms.choices import judge_choice
 from .forms.items import entries_named, judge_items, rows_of
 from .forms.maps import judge_attention, judge_map
 from .forms.proofs import judge_proof
+from .forms.statement import without_question
 from .forms.values import Context, Judge, judge_array, judge_shape, judge_value
 from .outcome import Outcome, conditional, known_mistakes, right, unread, wrong
 from .record import Asked, Exercise
@@ -59,6 +60,7 @@ def check(exercise: Exercise, label: str, text: str, *, gold: Answer | None = No
 
 
 def _checked(exercise: Exercise, asked: Asked, text: str, gold: Answer | None) -> Outcome:
+    text = without_question(text, asked.text)
     context = Context(exercise.with_changes(asked), asked, replaced=_replaced(exercise, asked))
     try:
         if asked.rubric:

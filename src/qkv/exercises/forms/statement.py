@@ -67,6 +67,34 @@ def stated(text: str) -> str | Finding:
     return marked if isinstance(marked, Finding) else doubted(marked) or trimmed(marked) or Finding("no_answer")
 
 
+def without_question(text: str, question: str) -> str:
+    """What an answer says, where it begins with the words of its question; the text itself elsewhere.
+
+    A case that the answer names, "when d = 3", must stand in the question.
+
+    >>> without_question("The mean of the score $x^T y$ is $d$.", "Find the mean of the score $x^T y$, in terms of $d$.")
+    '$d$'
+    >>> without_question("The mean is $d$.", "Find the variance.")
+    'The mean is $d$.'
+    """
+    said = PATTERNS["restated"].match(text.strip())
+    if said is None:
+        return text
+    asked, subject = _words(question), _words(said["subject"])
+    cases = re.split(r",|\band\b", said["case"] or "")
+    if not all(re.search(re.escape(squeezed(case)) + r"(?![\d^]|\.\d)", squeezed(question)) for case in cases):
+        return text
+    for asking in PATTERNS["asking"].finditer(asked):
+        rest = asked[asking.end() :]
+        if rest.startswith(subject) and PATTERNS["asked_end"].match(rest, len(subject)):
+            return said["answer"]
+    return text
+
+
+def _words(text: str) -> str:
+    return " ".join(PATTERNS["marks"].sub(" ", plain_text(text)).split())
+
+
 def trimmed(text: str) -> str:
     """A text without marks, without the part's letter, and without phrases before and behind."""
     text = re.sub(r"\*\*([^*\n]+)\*\*", r"\1", text)
