@@ -72,7 +72,7 @@ def without_question(text: str, question: str) -> str:
 
     A case that the answer names, "when d = 3", must stand in the question.
 
-    >>> without_question("The mean of the score $x^T y$ is $d$.", "Find the mean of the score $x^T y$, in terms of $d$.")
+    >>> without_question("The mean of the score is $d$.", "Find the mean of the score, in terms of $d$.")
     '$d$'
     >>> without_question("The mean is $d$.", "Find the variance.")
     'The mean is $d$.'
