@@ -25,6 +25,7 @@ EDITS = {
     "kernels": {"n": "7", "temperature": "0.5"},
     "reach": {"n": "11", "layers": "2"},
     "norms": {"delta": "1.5"},
+    "solve": {"question": "Let Q = [[1, 2]] and K = [[1, 1], [0, 3]]. (a) Compute the scores. (b) And why?"},
     "practice": {"exercise": "argmax", "seed": "5"},
     "transcript": {"chat": "Student: Compute E[q^T k] for iid q, k with mean mu.\n\nTutor: It is mu^T mu.\n"},
     "generate": {"prompt": "One, two, three,", "new": "3", "temperature": "0.5"},

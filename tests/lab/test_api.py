@@ -29,6 +29,7 @@ KNOWN = {
     "reach",
     "norms",
     "practice",
+    "solve",
     "transcript",
     "model",
     "generate",

@@ -196,8 +196,12 @@ def _answered(answer: Answer, symbols: Mapping[str, str]) -> Iterator[d.Inline]:
     elif answer.form in ("words", "choice"):
         yield from spoken(answer.text, symbols)
     else:
-        readings = [d.Maths(answer.text, each) for each in (answer.symbols, symbols)]
-        yield next((each for each in readings if each.tree() is not None), d.Text(answer.text, "code"))
+        # A unit is a word: as mathematics GB would be 1000000000 B.
+        text = answer.text.removesuffix(answer.unit).rstrip() if answer.form == "number" else answer.text
+        readings = [d.Maths(text, each) for each in (answer.symbols, symbols)]
+        yield next((each for each in readings if each.tree() is not None), d.Text(text, "code"))
+        if text != answer.text:
+            yield d.Text(f" {answer.unit}")
     if answer.unit and not answer.text.endswith(answer.unit):
         yield d.Text(f" {answer.unit}")
 

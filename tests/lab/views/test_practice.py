@@ -17,14 +17,13 @@ from qkv.exercises.solving import solve_part
 from qkv.lab.fields import typed
 from qkv.lab.view import Work
 from qkv.lab.views import view
-from qkv.lab.views.practice import LAST_SEED, LONGEST, OWN, QUICK, TITLES, VIEW
+from qkv.lab.views.practice import LAST_SEED, TITLES, VIEW
+from qkv.lab.views.practice_judging import QUICK
 from qkv.lab.worker import answer
 
 SCHEMA = jsonschema.Draft202012Validator(
     {"type": "object", "properties": dict(VIEW.schema), "required": list(VIEW.schema), "additionalProperties": False}
 )
-GIVEN = "Let Q = [[1, 0], [0, 2]] and K = [[1, 1], [0, 1], [3, 0]]."
-QUESTION = f"{GIVEN} Compute the scores Q K^T without scaling."
 
 
 def asked(**texts):
@@ -120,60 +119,24 @@ def test_a_condition_is_told_with_the_solution_alone():
     assert "every component" in result(**texts, solution="yes")["outcome"]["condition"]
 
 
-def test_a_pasted_question_is_understood_and_solved():
-    found = result(exercise=OWN, question=QUESTION)
-    understood = {each["name"]: each["words"] for each in found["understood"]}
-    assert any("Q" in words for words in understood["given"])
-    assert any("scores" in words for words in understood["asked"])
-    assert found["solution"]
-    assert found["most_hints"] == found["hints_given"] == 0
-    assert found["next"]["exercise"] == ""
-    typed_in = result(exercise=OWN, question=QUESTION, answer="[[1, 0, 3], [2, 2, 0]]")
-    assert typed_in["outcome"]["kind"] == "right"
-    assert typed_in["solution"] == ""
-    wrong = result(exercise=OWN, question=QUESTION, answer="[[1, 0, 3], [2, 2, 1]]")
-    assert wrong["outcome"]["kind"] == "wrong"
-    assert "[[1, 0, 3], [2, 2, 0]]" not in json.dumps(wrong)
-    assert asked(exercise=OWN, question="").problems["question"]
-    assert asked(exercise=OWN, question="x" * (LONGEST + 1)).problems["question"]
-    assert asked(exercise=OWN, question="The weather is nice today.").problems["question"]
-
-
-def test_a_pasted_exercise_has_parts_and_says_what_was_not_understood():
-    text = f"{GIVEN}\n\n(a) Compute the scores.\n\n(b) Why is the sky blue?\n\n(c) Compute the attention weights."
-    found = result(exercise=OWN, question=text, part="c")
-    assert [each["name"] for each in found["parts"]] == ["a", "c"]
-    assert found["part"]["name"] == "c"
-    assert any("sky" in each for each in found["unread"])
-    assert "sky" in asked(exercise=OWN, question=text).html
-
-
-def test_a_name_that_is_typed_opens_no_file(tmp_path):
-    place = tmp_path / "sheet.md"
-    place.write_text(QUESTION, encoding="utf-8")
-    assert asked(exercise=OWN, question=str(place)).problems["question"]
-
-
 def test_the_mean_of_what_is_no_polynomial_is_judged_aside():
     for text in (r"\mathbb{E}[e^{q^T k}]", "Var(exp(q_1))", "E[|q|]"):
         assert VIEW.is_heavy(typed(VIEW.fields, {"answer": text}).state)
     for text in (r"E[q^T k] = \mu^T\mu", r"\sqrt{d}", "softmax(s)", "exp(q)"):
         assert not VIEW.is_heavy(typed(VIEW.fields, {"answer": text}).state)
-    assert VIEW.is_heavy(typed(VIEW.fields, {"exercise": OWN, "question": "?"}).state)
 
 
-def test_markup_in_an_answer_or_a_question_is_text():
+def test_markup_in_an_answer_is_text():
     hostile = '<img src=x onerror="y()"> & <b>no</b>'
     typed_in = asked(exercise="argmax", part="b", answer=hostile).html
     assert "&lt;b&gt;no" in typed_in
-    for page in (typed_in, asked(exercise=OWN, question=QUESTION + hostile).html):
-        assert "<img" not in page
-        assert "<b>no" not in page
+    assert "<img" not in typed_in
+    assert "<b>no" not in typed_in
 
 
 def test_an_unknown_part_is_refused_with_those_there_are():
     for part in ("z", "ab", "1", "b(ix)"):
-        assert "there are a, b, c" in asked(part=part).problems["part"]
+        assert "it has a, b, c" in asked(part=part).problems["part"]
     assert result(part="(B)")["part"]["name"] == "b"
 
 
@@ -191,13 +154,12 @@ def test_the_next_variant_is_another_one_and_stays_in_range():
         {"answer": "d mu^2", "hint": "2"},
         {"exercise": "argmax", "numbers": "fresh", "seed": "11", "part": "a", "answer": 'it\'s "x" \\ \n y'},
         {"exercise": "by-hand", "part": "b", "solution": "yes", "hint": "1"},
-        {"exercise": OWN, "question": QUESTION},
     ],
 )
 def test_the_program_prints_what_the_page_says(texts):
     found = asked(**texts)
     said = run(found.python)
-    assert said[0].split()[:1] in ([found.result["part"]["name"]], ["scores"])
+    assert said[0].split()[:1] == [found.result["part"]["name"]]
     if found.result["outcome"]:
         outcome = found.result["outcome"]
         assert said[1] == "; ".join([outcome["kind"], *(each["name"] for each in outcome["mistakes"])])
@@ -253,11 +215,3 @@ def test_links_lead_to_views_with_the_same_numbers():
     shown = answer(view("walk"), texts, Work(), draw=False)
     assert shown.result is not None
     assert shown.result["output"] == answer(view("walk"), {}, Work(), draw=False).result["output"]
-    question = "How large is the KV cache of Llama-3-8B at 8192 tokens in float16?"
-    (plan,) = result(exercise=OWN, question=question)["links"]
-    texts = dict(parse_qsl(plan["address"].partition("?")[2]))
-    assert texts == {"model": "llama-3-8b", "context": "8192", "cache": "float16"}
-    (own,) = result(exercise=OWN, question=f"{GIVEN} V = [[1], [2], [3]]. Compute the output, scaled by 1/sqrt(d).")[
-        "links"
-    ]
-    assert "source=qkv&scale=root" in own["address"]

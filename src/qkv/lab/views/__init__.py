@@ -16,6 +16,7 @@ NAMES = (
     "kernels",
     "reach",
     "norms",
+    "solve",
     "practice",
     "transcript",
     "model",

@@ -10,7 +10,7 @@ let said = "";
 form.addEventListener(
   "input",
   (event) => {
-    if (!["exercise", "question", "numbers", "seed"].includes(event.target.name)) return;
+    if (!["exercise", "numbers", "seed"].includes(event.target.name)) return;
     for (const name of ["part", "answer"]) form.elements[name].value = "";
     form.elements.hint.value = "0";
     if (event.target.name === "seed") form.elements.numbers.value = "fresh";

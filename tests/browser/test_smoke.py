@@ -1,0 +1,17 @@
+"""Each view once in a browser, as make test has time for: its numbers are the library's, and nothing is complained of."""
+
+from __future__ import annotations
+
+import pytest
+
+from qkv.lab.views import NAMES
+
+from .test_views import agree, told
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_view_opens_with_the_numbers_of_the_library(lab: str, opened, name: str) -> None:
+    page = opened(name)
+    assert agree(page, told(lab, page)["result"]) > 0
+    assert page.locator("h1").is_visible()
+    assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
