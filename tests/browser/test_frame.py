@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.helpers.browser_lab import numbers, ready, type_into
+from qkv.lab.views import NAMES
+from tests.helpers.browser_lab import NARROW, numbers, ready, type_into
 from tests.helpers.lab_process import COMMAND, running
 
 pytestmark = pytest.mark.slow
@@ -157,24 +158,64 @@ def test_work_shows_how_far_it_is_and_can_be_stopped(opened) -> None:
     assert page.locator("#whole").is_hidden()
 
 
-def test_a_saved_view_opens_from_disk_without_a_script(opened, browser: Browser, tmp_path: Path) -> None:
-    page = opened("walk", scale="root")
-    wanted = numbers(page)
+def saved_page(page: Page, browser: Browser, tmp_path: Path, wrong: list[str]) -> Page:
+    """The view, saved and opened from the disk without a network; what the browser complains of goes into `wrong`."""
     with page.expect_download() as download:
         page.locator("#save").click()
     file = tmp_path / "saved.html"
     download.value.save_as(file)
-    context = browser.new_context(java_script_enabled=True, offline=True)
-    saved = context.new_page()
-    wrong: list[str] = []
+    saved = browser.new_context(offline=True, viewport=NARROW).new_page()
     saved.on("console", lambda said: wrong.append(said.text))
+    saved.on("pageerror", lambda error: wrong.append(str(error)))
     saved.goto(file.as_uri())
+    return saved
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "model"])
+def test_a_saved_view_opens_from_disk_with_its_numbers(opened, browser: Browser, tmp_path: Path, name: str) -> None:
+    page, wrong = opened(name), []
+    wanted = numbers(page)
+    saved = saved_page(page, browser, tmp_path, wrong)
     found = saved.eval_on_selector_all(
         "data[data-path]", "all => all.map(e => [e.dataset.path, e.getAttribute('value')])"
     )
     assert dict(found) == {path: value for path, (value, _) in wanted.items()}
-    assert saved.evaluate("() => document.fonts.ready.then(() => document.fonts.check('16px \"qkv Math\"'))")
-    context.close()
+    if saved.locator("math").locator("visible=true").count():
+        assert saved.evaluate("() => document.fonts.ready.then(() => document.fonts.check('16px \"qkv Math\"'))")
+    assert saved.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
+    assert saved.locator("#result a[href^='/']").count() == 0
+    level = saved.locator("#level")
+    before = level.inner_text()
+    level.click()
+    assert level.inner_text() != before
+    saved.context.close()
+    assert not wrong
+
+
+def test_a_saved_view_stays_interactive_where_it_can(opened, browser: Browser, tmp_path: Path) -> None:
+    wrong: list[str] = []
+    walk = saved_page(opened("walk", scale="root"), browser, tmp_path, wrong)
+    walk.locator("dfn").locator("visible=true").first.focus()
+    walk.wait_for_function("() => !document.getElementById('tip').hidden")
+    walk.click("#walk-next")
+    assert walk.locator("#stage-1").is_visible()
+    walk.click("[data-step='2']")
+    walk.focus('[data-key="scores-0:0:0"]')
+    assert "q₁·k₁" in walk.locator("#why").inner_text()
+    walk.context.close()
+    race = saved_page(opened("cache"), browser, tmp_path, wrong)
+    before = race.locator(".race-tokens").first.inner_text()
+    race.focus("#race-moment")
+    race.keyboard.press("Home")
+    assert race.locator(".race-tokens").first.inner_text() != before
+    assert race.locator("#cache-next").is_disabled()
+    race.context.close()
+    start = saved_page(opened(""), browser, tmp_path, wrong)
+    before = start.locator("[data-path='weights.1']").inner_text()
+    start.focus("#point-1")
+    start.keyboard.press("ArrowLeft")
+    assert start.locator("[data-path='weights.1']").inner_text() != before
+    start.context.close()
     assert not wrong
 
 

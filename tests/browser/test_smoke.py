@@ -1,4 +1,4 @@
-"""Each view once in a browser, as make test has time for: its numbers are the library's, and nothing is complained of."""
+"""Each view once in a browser, in make test: its numbers are the library's, and the browser complains of nothing."""
 
 from __future__ import annotations
 

@@ -11,7 +11,9 @@ from qkv.exercises import Exercise, solve
 
 pytestmark = pytest.mark.slow
 
-CACHE = "A model has 32 layers, 32 query heads, 8 key/value heads of width 128. How large is its KV cache at 4096 tokens?"
+CACHE = (
+    "A model has 32 layers, 32 query heads, 8 key/value heads of width 128. How large is its KV cache at 4096 tokens?"
+)
 
 
 def put(page, path: str, text: str) -> None:

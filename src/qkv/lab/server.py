@@ -27,7 +27,8 @@ from . import api
 from .fields import WrongField, from_json, shortened, typed
 from .guard import Busy, Limits, guarded
 from .markup import STATIC
-from .pages import figure_style, message, one_file, page
+from .pages import figure_style, message, page
+from .saved import one_file
 from .scheduler import Broken, Scheduler
 from .view import Cancelled, View
 from .views import NAMES, view

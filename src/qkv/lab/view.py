@@ -59,6 +59,7 @@ class View:
     heavy: bool | Callable[[State], bool] = False
     seconds: float = 10.0  # and is stopped after so many
     scripts: tuple[str, ...] = ()  # modules under static/ that this view needs besides lab.js
+    alone: bool = False  # they work in a saved file too, where there is no server
 
     def is_heavy(self, state: State) -> bool:
         return self.heavy(state) if callable(self.heavy) else self.heavy

@@ -18,22 +18,32 @@ const keep = (store, name, text) => {
   }
 };
 
-const level = document.getElementById("level");
-const label = () => {
-  level.textContent = page.dataset.level === "exact" ? "Simpler" : "Exact";
-  level.title = `Show the ${page.dataset.level === "exact" ? "simpler" : "exact"} words`;
-};
-level.hidden = false;
-label();
-level.addEventListener("click", () => {
-  page.dataset.level = page.dataset.level === "exact" ? "simple" : "exact";
-  keep(localStorage, "level", page.dataset.level);
+const wantsDark = matchMedia("(prefers-color-scheme: dark)");
+
+/** A button that changes between two looks of the page, which the browser remembers; it names the other one. */
+function toggle(name, now, other, then = () => {}) {
+  const button = document.getElementById(name);
+  const label = () => (button.textContent = other[now()]);
+  button.hidden = false;
   label();
-  explainWords(document);
-});
+  wantsDark.addEventListener("change", label);
+  button.addEventListener("click", () => {
+    page.dataset[name] = Object.keys(other).find((each) => each !== now());
+    keep(localStorage, name, page.dataset[name]);
+    label();
+    then();
+  });
+}
+toggle("level", () => page.dataset.level, { simple: "Exact", exact: "Simpler" }, () => explainWords(document));
+toggle("theme", () => page.dataset.theme ?? (wantsDark.matches ? "dark" : "light"), { light: "Dark", dark: "Light" });
 
 const fetched = {};
-const data = (name) => (fetched[name] ??= fetch(`/static/${name}.json`).then((answer) => answer.json()));
+const data = (name) => (fetched[name] ??= heldOrFetched(name));
+
+async function heldOrFetched(name) {
+  const held = document.getElementById(`data-${name}`); // in a file that was saved
+  return held ? JSON.parse(held.textContent) : (await fetch(`/static/${name}.json`)).json();
+}
 
 const PLACES = ".lead, .soft, .narration, .start-says, figcaption, #result p, #result dt";
 const WITHIN = "a, button, label, summary, dfn, math, code, svg, data, .formula, [data-why], .words, .asked, .solution";
@@ -87,7 +97,7 @@ if (asked) keep(sessionStorage, "tour", asked[1]);
 
 /** "3 of 8 · Next": the stop that was asked for last stays until the tour is ended. */
 async function tour(place) {
-  document.getElementById("tour")?.remove();
+  if (!place) return;
   const stops = await data("tour");
   const stop = stops[place - 1];
   if (!stop) return;
@@ -114,8 +124,7 @@ async function tour(place) {
   document.body.append(bar);
 }
 
-const now = () => tour(Number(asked?.[1] ?? kept(sessionStorage, "tour")));
-now();
+tour(Number(asked?.[1] ?? kept(sessionStorage, "tour")));
 // A stop on the page that is shown already: its state is in the address, which only a new load reads.
 window.addEventListener("hashchange", () => {
   if (location.hash.startsWith("#tour=")) location.reload();

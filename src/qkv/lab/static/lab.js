@@ -281,26 +281,6 @@ async function copy(button, text) {
   setTimeout(() => (button.textContent = before), 1500);
 }
 
-function startTheme() {
-  const button = document.getElementById("theme");
-  const dark = () =>
-    (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
-  const label = () => (button.textContent = dark() ? "Light" : "Dark");
-  button.hidden = false;
-  label();
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", label);
-  button.addEventListener("click", () => {
-    const theme = dark() ? "light" : "dark";
-    document.documentElement.dataset.theme = theme;
-    try {
-      localStorage.setItem("theme", theme);
-    } catch {
-      // It lasts for this page then.
-    }
-    label();
-  });
-}
-
 function startForm() {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -346,7 +326,6 @@ async function restore() {
 }
 
 async function start() {
-  startTheme();
   if (!root) return;
   openGrids(form, () => soon());
   startForm();

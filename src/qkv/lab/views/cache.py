@@ -269,4 +269,5 @@ VIEW = View(
     heavy=lambda state: state["measure"] or state["calibrate"],
     seconds=60,
     scripts=("views/cache.js",),
+    alone=True,
 )

@@ -375,4 +375,5 @@ VIEW = View(
     pictures=pictures,
     schema=SCHEMA,
     scripts=("views/kernels.js",),
+    alone=True,
 )

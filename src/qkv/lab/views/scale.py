@@ -359,4 +359,5 @@ VIEW = View(
     pictures=pictures,
     schema=SCHEMA,
     scripts=("views/scale.js",),
+    alone=True,
 )

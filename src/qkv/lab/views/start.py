@@ -93,4 +93,5 @@ VIEW = View(
         "masked": {"type": "array", "items": {"type": "boolean"}},
     },
     scripts=("views/start.js",),
+    alone=True,
 )

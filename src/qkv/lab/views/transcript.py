@@ -222,4 +222,5 @@ VIEW = View(
     heavy=True,
     seconds=40.0,
     scripts=("views/transcript.js",),
+    alone=True,
 )

@@ -604,4 +604,5 @@ VIEW = View(
     heavy=lambda state: state["source"] == "text",
     seconds=30.0,  # a model is read once
     scripts=("views/walk.js",),
+    alone=True,
 )
