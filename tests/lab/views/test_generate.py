@@ -58,6 +58,24 @@ def test_the_text_and_the_chances_are_the_runtime_s(temperature: str) -> None:
 
 @installed
 @pytest.mark.slow
+@pytest.mark.parametrize("mask", ["recent", "sinks"])
+def test_a_mask_hides_tokens_as_the_cache_s_policy_does(mask: str) -> None:
+    from qkv.cache import FirstLast
+
+    runtime = load(FOUND["smollm2"].place)
+    assert runtime.tokenizer is not None
+    prompt = "Once upon a time there was a little girl who lived in a village near the forest. Every day she"
+    first = 4 if mask == "sinks" else 0
+    cache = runtime.cache(eviction=FirstLast(first, 8, every=1))
+    wanted = runtime.generate(prompt, 7, temperature=0, cache=cache)
+    found = result(prompt=prompt, new="7", temperature="0", mask=mask)
+    assert "".join(found["tokens"][found["prompted"] :]).replace("␣", " ") == wanted.text
+    assert found["hidden"] == [first, len(found["tokens"]) - 8]
+    assert found["tokens"] != result(prompt=prompt, new="7", temperature="0")["tokens"]
+
+
+@installed
+@pytest.mark.slow
 def test_a_question_that_is_stopped_leaves_what_was_written() -> None:
     result(new="1")
     with pytest.raises(Cancelled):

@@ -22,6 +22,8 @@ SECONDS = 60
 MOST_NEW = 48
 MOST_PROMPT = 240  # characters
 MOST_BARS = 8
+SINKS, RECENT = 4, 8  # tokens that a mask leaves, of the first and of the last
+MASKS = {"all": None, "recent": (0, RECENT), "sinks": (SINKS, RECENT)}
 NONE = {"none": "none is installed"}
 FOUND = {each.name: each for each in available() if each.kind == "decoder"}
 _MOST_LAYERS = max((each.layers for each in FOUND.values()), default=1)
@@ -35,6 +37,10 @@ FIELDS = (
     Number(name="temperature", label="Temperature", low=0, high=2, default=0.7, step=0.1,
            help="0 takes the most probable token; more lets others in."),
     Number(name="seed", label="Seed", low=0, high=9999, default=0, whole=True, slider=False),
+    Choice(name="mask", label="Sees", default="all",
+           options={"all": "all tokens", "recent": f"the last {RECENT}",
+                    "sinks": f"the first {SINKS} and the last {RECENT}"},
+           help="A mask on the tokens before."),
     Flag(name="look", label="Where a head looks", help="Read by transformers once more, which takes longer."),
     Number(name="layer", label="Layer", needs=("look", ("yes",)), low=1, high=_MOST_LAYERS, default=1, whole=True),
     Number(name="head", label="Head", needs=("look", ("yes",)), low=1, high=_MOST_HEADS, default=1, whole=True),
@@ -44,13 +50,16 @@ FIELDS = (
 class _Text:
     """A prompt and what was written after it, as far as anybody asked: a longer question goes on from here."""
 
-    def __init__(self, model: Model, prompt: str, temperature: float, seed: int) -> None:
+    def __init__(self, model: Model, prompt: str, temperature: float, seed: int, mask: str) -> None:
         import torch
+
+        from ...cache import FirstLast
 
         assert model.tokenizer is not None
         self.model, self.temperature = model, temperature
         self.generator = torch.Generator().manual_seed(seed)
-        self.cache = model.cache()
+        kept = MASKS[mask]
+        self.cache = model.cache(eviction=None if kept is None else FirstLast(*kept, every=1))
         self.prompt = list(model.tokenizer.encode(prompt))
         self.tokens: list[int] = []
         self.nbytes: list[int] = []
@@ -78,7 +87,7 @@ class _Text:
 
 # One model and one text are kept in a process.
 _MODELS: dict[str, Future[Any]] = {}
-_TEXTS: dict[tuple[str, str, float, int], _Text] = {}
+_TEXTS: dict[tuple[str, str, float, int, str], _Text] = {}
 
 
 def compute(state: State, work: Work) -> Result:
@@ -89,7 +98,7 @@ def compute(state: State, work: Work) -> Result:
     if not state["prompt"].strip():
         raise WrongField("prompt", complaint("prompt", "nothing", "some words to go on from"))
     model = _loaded(checkpoint, work)
-    asked = checkpoint.name, state["prompt"], float(state["temperature"]), state["seed"]
+    asked = checkpoint.name, state["prompt"], float(state["temperature"]), state["seed"], state["mask"]
     text = _TEXTS.get(asked) or _Text(model, *asked[1:])
     _TEXTS.clear()
     _TEXTS[asked] = text
@@ -99,13 +108,14 @@ def compute(state: State, work: Work) -> Result:
     name = model.tokenizer.decode
     pieces = [_piece(name, token) for token in (*text.prompt, *written)]
     words, weights = [], []
-    if state["look"]:
+    if state["look"] and state["mask"] == "all":
         seen = maps(checkpoint, name([*text.prompt, *[t for t in written if t not in model.stop_tokens]]), work)
         words = seen.tokens
         weights = seen.layers[state["layer"] - 1].weights[0, state["head"] - 1, -1].tolist()
     return {
         "title": checkpoint.title,
         "tokens": pieces,
+        "hidden": _hidden(state["mask"], len(pieces)),
         "prompted": len(text.prompt),
         "written": len(written),
         "most": MOST_NEW,
@@ -119,6 +129,12 @@ def compute(state: State, work: Work) -> Result:
         "weights": weights,
         "cache": {"tokens": len(pieces), "nbytes": text.nbytes[len(written)]},
     }
+
+
+def _hidden(mask: str, count: int) -> list[int]:
+    """From which to which token the mask hides them from the newest one."""
+    first, last = MASKS[mask] or (0, count)
+    return [min(first, count), max(count - last, min(first, count))]
 
 
 def _piece(name: Any, token: int) -> str:
@@ -185,16 +201,19 @@ def python(state: State) -> str:
     checkpoint = FOUND.get(state["checkpoint"])
     if checkpoint is None:
         return f'raise SystemExit("no model is installed: {HOW_TO_GET_ONE}")\n'
+    kept = MASKS[state["mask"]]
+    cache = "" if kept is None else f", cache=model.cache(eviction=FirstLast{(*kept,)}"[:-1] + ", every=1))"
+    policy = "" if kept is None else "from qkv.cache import FirstLast\n"
     imports = "import importlib.util" if "importlib" in checkpoint.python else "import os"
     return f"""\
 {imports}
 from pathlib import Path
 
 import qkv.runtime
-
+{policy}
 model = qkv.runtime.load({checkpoint.python})
 found = model.generate({state["prompt"]!r}, {max(state["new"], 1)}, temperature={float(state["temperature"])!r},
-                       seed={state["seed"]}, logprobs={MOST_BARS})
+                       seed={state["seed"]}, logprobs={MOST_BARS}{cache})
 print(repr(found.text))
 for best in found.top:
     print({{model.tokenizer.decode([token]): value for token, value in best.items()}})
@@ -208,7 +227,7 @@ VIEW = View(
     verb="compute",
     simple="A real model writes: what it finds probable next, and where it looks.",
     lead="A checkpoint decodes on qkv.runtime: probabilities of the next token, the weights of a head, and the cache.",
-    bar=("prompt", "temperature", "look", "layer", "head"),
+    bar=("prompt", "temperature", "mask", "look", "layer", "head"),
     fields=FIELDS,
     compute=compute,
     pictures=pictures,
@@ -220,7 +239,7 @@ VIEW = View(
         **dict.fromkeys(("prompted", "written", "most", "layer", "head", "layers", "heads"), _WHOLE),
         "title": _TEXT,
         "ended": {"type": "boolean"},
-        **dict.fromkeys(("tokens", "seen", "weights", "next"), _LIST),
+        **dict.fromkeys(("tokens", "seen", "weights", "next", "hidden"), _LIST),
         "cache": {"type": "object"},
     },
 )
