@@ -1,4 +1,5 @@
-"""The lab under load and in a browser: 50 clients at once for a minute, first paint, an edit, the weight of a page.
+"""The lab under load and in a browser: 50 clients at once for a minute, first paint, an edit, the weight of a page,
+long tasks while the worked example plays, and motion that was not asked for.
 
 Every light view is requested in many states by page, by part and by API; an answer that differs from a single client's
 is an error, as is any status but 200. Memory is that of the server and the process of heavy work, at a sixth of the
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import qkv
 from qkv.lab.views import NAMES
@@ -50,6 +51,13 @@ EDIT = """
   cell.dispatchEvent(new Event("input", { bubbles: true }))
 })
 """
+PLAYED = 8000  # milliseconds of the worked example
+WATCH = """() => { window.tasks = [];
+new PerformanceObserver(list => window.tasks.push(...list.getEntries().map(each => each.duration)))
+  .observe({ type: "longtask" }) }"""
+# Under prefers-reduced-motion: what is animated, and buttons that would start it.
+MOVING = """() => document.getAnimations().length + [...document.querySelectorAll("button")]
+  .filter(each => each.textContent === "Play" && each.checkVisibility()).length"""
 PAINT = 'performance.getEntriesByName("first-contentful-paint")[0]?.startTime'
 
 
@@ -69,6 +77,8 @@ class Seen:
     edits: list[float]
     weights: dict[str, int]
     again: int  # times that the font was fetched on a second visit
+    tasks: list[float]  # longer than 50 ms while the worked example plays
+    moving: int  # elements that move although a reader asked for less motion
 
 
 def _wait_for_paint(page: Page) -> None:
@@ -97,8 +107,10 @@ def run() -> None:
             bar("first paint, ms, worst", max(seen.paints), ".0f", most=1000),
             bar("edit to new numbers, ms, median", statistics.median(seen.edits), ".0f", most=100),
             bar("edit to new numbers, ms, worst", max(seen.edits), ".0f", most=100),
-            bar(f"heaviest page without the font ({heaviest}), kB", seen.weights[heaviest] / 1e3, ".0f", most=150),
+            bar(f"heaviest page without the font ({heaviest}), kB", seen.weights[heaviest] / 1e3, ".0f", most=200),
             bar("font fetched again on a second visit", seen.again, ".0f", most=0),
+            bar("tasks over 50 ms while the worked example plays", len(seen.tasks), ".0f", most=0),
+            bar("parts that move where less motion is asked for", seen.moving, ".0f", most=0),
         ]
         pages = [[name, f"{weight / 1e3:.0f}"] for name, weight in seen.weights.items()]
         data = [{"view": name, "bytes": weight} for name, weight in seen.weights.items()]
@@ -143,14 +155,17 @@ def _seen(address: str, paints: int, edits: int) -> Seen | None:
         try:
             first = [_in(browser, _painted(address)) for _ in range(paints)]
             weights = {name: _in(browser, _weight(f"{address}/{name}")) for name in NAMES}
-            return Seen(first, _in(browser, _edited(address, edits)), weights, _in(browser, _fonts_again(address)))
+            edited, again = _in(browser, _edited(address, edits)), _in(browser, _fonts_again(address))
+            tasks = _in(browser, _played(address))
+            moving = sum(_in(browser, _moving(f"{address}/{name}"), "reduce") for name in ("walk", "cache"))
+            return Seen(first, edited, weights, again, tasks, moving)
         finally:
             browser.close()
 
 
-def _in(browser: Browser, look: Callable):
+def _in(browser: Browser, look: Callable, motion: Literal["reduce", "no-preference"] = "no-preference"):
     """The result of `look` on a page of a new browser context."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion=motion)
     try:
         return look(context.new_page())
     finally:
@@ -172,6 +187,29 @@ def _edited(address: str, many: int) -> Callable:
         page.wait_for_selector("#result:not([data-pending]) data")
         page.evaluate(EDIT, "7")  # the first edit waits for what is loaded once
         return [page.evaluate(EDIT, str(number + 2)) for number in range(many)]
+
+    return look
+
+
+def _played(address: str) -> Callable:
+    def look(page) -> list[float]:
+        page.goto(f"{address}/walk?step=2")
+        page.wait_for_selector("#walk-play:not([hidden])")
+        page.wait_for_load_state("networkidle")
+        page.evaluate(WATCH)
+        page.click("#walk-play")
+        page.wait_for_timeout(PLAYED)
+        return page.evaluate("() => window.tasks")
+
+    return look
+
+
+def _moving(address: str) -> Callable:
+    def look(page) -> int:
+        page.goto(address)
+        page.wait_for_selector("#result:not([data-pending]) data")
+        page.wait_for_load_state("networkidle")
+        return page.evaluate(MOVING)
 
     return look
 

@@ -72,6 +72,8 @@ def test_one_cell_is_followed_through_all_maps_by_keyboard(opened, edit) -> None
     page, found = opened("kernels"), wanted(12, 1.0)
     page.get_by_role("button", name="Other random features").focus()
     page.keyboard.press("Tab")
+    if page.evaluate("() => document.activeElement.matches('dfn')"):  # a word of the glossary, once that is there
+        page.keyboard.press("Tab")
     assert pointed(page) == ("query 1, key 1", weights_at(found, 0, 0))
     for key in ("ArrowUp", "ArrowDown", "ArrowDown", "ArrowRight"):
         page.keyboard.press(key)

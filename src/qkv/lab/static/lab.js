@@ -160,10 +160,11 @@ async function take(said, push) {
   else {
     complain({});
     for (const leave of leavers) leave(result);
-    const focus = remembered();
+    const [focus, scrolls] = [remembered(), scrolled()];
     result.innerHTML = said.html;
     delete result.dataset.pending;
     result.classList.remove("stale");
+    for (const part of scrolling()) part.scrollTo(...(scrolls.get(part.getAttribute("aria-label")) ?? [0, 0]));
     showPython(said.python);
     await remember(said.query, push);
     for (const listener of listeners) listener(result);
@@ -172,6 +173,9 @@ async function take(said, push) {
     root.dataset.computed = String(Number(root.dataset.computed ?? 0) + 1);
   }
 }
+
+const scrolling = () => result.querySelectorAll(".scroll[aria-label]");
+const scrolled = () => new Map([...scrolling()].map((part) => [part.getAttribute("aria-label"), [part.scrollLeft, part.scrollTop]]));
 
 /** Keeps the focus where it was when a result is swapped under it. */
 function remembered() {

@@ -1,34 +1,22 @@
-// Play writes one token after another, without the weights of a head, which take longer; a page that is left, hidden or edited stops.
+// Play writes one token after another, without the weights of a head, which take longer; an edit stops it.
 import { announce, onResult, setState, stateNow } from "../lab.js";
+import { player, wait } from "../moving.js";
 
-let playing = false;
-
-function stop() {
-  playing = false;
-  const button = document.getElementById("generate-play");
-  if (button) button.textContent = "Play";
-}
+const PAUSE = 150; // milliseconds from one token to the next
+const writing = player(
+  "generate-play",
+  async (alive) => {
+    while (alive() && !document.getElementById("generate-play").disabled) {
+      await setState({ new: String(Number(stateNow().new) + 1), look: "no" });
+      await wait(PAUSE);
+    }
+  },
+  { moves: false },
+);
 
 onResult((result) => {
-  const button = result.querySelector("#generate-play");
-  if (!button) return;
   const newest = result.querySelector(".generate-new:last-child");
-  if (newest && !playing) announce(`Written: ${newest.textContent}`);
-  const on = () => setState({ new: String(Number(stateNow().new) + 1), look: "no" });
-  button.addEventListener("click", () => {
-    if (playing) return stop();
-    playing = true;
-    on();
-  });
-  for (const other of result.querySelectorAll("[data-set]")) other.addEventListener("click", stop);
-  if (!playing) return;
-  if (button.disabled) stop();
-  else {
-    button.textContent = "Pause";
-    setTimeout(() => playing && on(), 150);
-  }
+  if (newest && !writing.on) announce(`Written: ${newest.textContent}`);
 });
-
-document.getElementById("controls").addEventListener("input", stop);
-document.getElementById("cancel").addEventListener("click", stop);
-document.addEventListener("visibilitychange", () => document.hidden && stop());
+document.addEventListener("click", (event) => event.target.closest("[data-set], [data-preset], [data-reset], #cancel") && writing.stop());
+document.getElementById("controls").addEventListener("input", writing.stop);

@@ -1,7 +1,7 @@
 // One cell of the five weight maps: pointed at or walked to with the arrow keys, it is shown in all of them at once.
 import { announce, onResult } from "../lab.js";
+import { placeIn, stepped } from "../moving.js";
 
-const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 let chosen = null; // [row, column], kept from one result to the next
 
 function start(result) {
@@ -30,7 +30,7 @@ function start(result) {
     });
     map.figure.addEventListener("keydown", (event) => {
       const place = placeOf(map, event.target);
-      const next = place && wanted(event, place, size);
+      const next = place && stepped(event, map.cells, place);
       if (!next) return;
       event.preventDefault();
       walk(map, next);
@@ -42,18 +42,7 @@ function start(result) {
 
 function placeOf(map, target) {
   const cell = target.closest?.(".qkv-cells rect");
-  if (!cell) return null;
-  const row = map.cells.findIndex((cells) => cells[0].parentNode === cell.parentNode);
-  return [row, map.cells[row].indexOf(cell)];
-}
-
-function wanted(event, [row, column], size) {
-  if (event.ctrlKey || event.altKey || event.metaKey) return null;
-  if (event.key === "Home") return [row, 0];
-  if (event.key === "End") return [row, size - 1];
-  const step = STEPS[event.key];
-  const inside = (at) => Math.min(Math.max(at, 0), size - 1);
-  return step ? [inside(row + step[0]), inside(column + step[1])] : null;
+  return cell && placeIn(map.cells, cell);
 }
 
 // One cell of a map is in the order of the tab key, the one that was there last.

@@ -1,15 +1,14 @@
 // The input's entries: arrow keys go from one to the next, + and − drag the one that was taken, and so does a pull.
-import { onLeave, onResult, setState, stateNow } from "../lab.js";
+import { onResult, setState, stateNow } from "../lab.js";
+import { stepped } from "../moving.js";
 
 const STEP = 0.1;
 const MOST = 3;
 const PIXELS = 12; // a pull of so many is one step
-const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 const DRAGS = { "+": STEP, "=": STEP, "-": -STEP, "\u2212": -STEP, PageUp: 10 * STEP, PageDown: -10 * STEP };
 
 let pull = null; // the pull under way: where it began, and what it asks for
 let asked = false;
-let left = []; // how far each grid was scrolled before it was swapped
 
 function placeOf(button) {
   return Object.fromEntries(new URLSearchParams(button.dataset.set));
@@ -38,26 +37,17 @@ async function follow() {
 function key(event, rows, i, j) {
   if (event.ctrlKey || event.altKey || event.metaKey) return;
   const button = rows[i][j];
-  if (event.key in ARROWS) {
-    const [down, right] = ARROWS[event.key];
+  const to = stepped(event, rows, [i, j]);
+  if (to) {
     event.preventDefault();
-    rows[i + down]?.[j + right]?.focus();
+    rows[to[0]][to[1]].focus();
   } else if (event.key in DRAGS) {
     event.preventDefault();
     setState({ ...placeOf(button), delta: rounded(begun(button) + DRAGS[event.key]) });
   }
 }
 
-function grids(result) {
-  return [...result.querySelectorAll(".norms .scroll")];
-}
-
-onLeave((result) => {
-  left = grids(result).map((box) => box.scrollLeft);
-});
-
 onResult((result) => {
-  grids(result).forEach((box, which) => (box.scrollLeft = left[which] ?? 0));
   const rows = [...result.querySelectorAll(".norms .inputs tbody tr")].map((row) => [...row.querySelectorAll("button")]);
   rows.forEach((row, i) =>
     row.forEach((button, j) => {

@@ -1,13 +1,11 @@
 // The walk: a cell that is pointed at or focused lights up what it was made of, and says how.
 import { announce, noteState, onLeave, onResult, setState, stateNow } from "../lab.js";
+import { calm, placeIn, player, stepped, wait } from "../moving.js";
 
 const LAST_STEP = 6;
 const BEAT = 420; // milliseconds for a term of a sum
 const MOST_CELLS = 9; // that a step plays
-const calm = matchMedia("(prefers-reduced-motion: reduce)");
-let region = null;
-let playing = 0; // what plays ends when this changes
-let wasPlaying = false;
+const region = document.getElementById("result");
 
 /** The cells of "grid:rows:columns"; a row or a column is a number, a range or a star. */
 function cellsOf(part) {
@@ -50,22 +48,11 @@ function rest() {
 }
 
 function move(cell, event) {
-  const [grid, r, c] = cell.dataset.key.split(":");
-  const all = [...cell.closest("tbody").querySelectorAll("td[data-key]")];
-  const at = (row, column) => all.find((each) => each.dataset.key === `${grid}:${row}:${column}`);
-  const row = Number(r);
-  const column = Number(c);
-  const ends = all.filter((each) => each.dataset.key.startsWith(`${grid}:${r}:`));
-  const to = {
-    ArrowUp: () => at(row - 1, column),
-    ArrowDown: () => at(row + 1, column),
-    ArrowLeft: () => at(row, column - 1),
-    ArrowRight: () => at(row, column + 1),
-    Home: () => (event.ctrlKey ? all[0] : ends[0]),
-    End: () => (event.ctrlKey ? all.at(-1) : ends.at(-1)),
-  }[event.key]?.();
-  if (event.key.startsWith("Arrow") || to) event.preventDefault();
-  to?.focus();
+  const rows = [...cell.closest("tbody").rows].map((row) => [...row.querySelectorAll("td[data-key]")]);
+  const to = stepped(event, rows, placeIn(rows, cell));
+  if (!to) return;
+  event.preventDefault();
+  rows[to[0]][to[1]].focus();
 }
 
 function rove(cell) {
@@ -101,7 +88,6 @@ function show(which) {
   if (region.querySelector("#flow.all")) stage.scrollIntoView({ block: "nearest", behavior: calm.matches ? "auto" : "smooth" });
 }
 
-const wait = (time) => new Promise((resolve) => setTimeout(resolve, time));
 const valueOf = (cell) => {
   const [above, below = "1"] = cell.querySelector("data").value.split("/");
   return Number(above) / Number(below);
@@ -110,7 +96,7 @@ const shortly = (value) => String(Number(value.toPrecision(4))).replace("-", "âˆ
 const factor = (value) => (value < 0 ? `(${shortly(value)})` : shortly(value));
 
 /** The row times the column that made a cell, term by term with the sum so far; then what the library says of it. */
-async function addUp(cell, mine) {
+async function addUp(cell, alive) {
   light(cell);
   const [row, column = []] = (cell.dataset.made ?? "").split(" ").filter(Boolean).map(cellsOf);
   const why = region.querySelector("#why");
@@ -126,52 +112,35 @@ async function addUp(cell, mine) {
       why.textContent = `${terms} = ${shortly(sum)}${n < row.length - 1 ? " â€¦" : ""}`;
       await wait(BEAT);
       for (const each of region.querySelectorAll(".term")) each.classList.remove("term");
-      if (mine !== playing) return;
+      if (!alive()) return;
     }
   } else await wait(BEAT);
-  if (mine === playing) light(cell);
+  if (alive()) light(cell);
   await wait(BEAT);
 }
 
 /** From this step to the last, a few cells of each. */
-async function play() {
-  const mine = (playing += 1);
-  label(true);
+const playing = player("walk-play", async (alive) => {
   if (Number(stateNow().step) === LAST_STEP) step(0);
   for (;;) {
     const now = Number(stateNow().step);
     const cells = [...region.querySelectorAll(`#stage-${now} td[data-made]`)].filter((cell) => !cell.matches(".masked"));
     for (const cell of cells.slice(0, MOST_CELLS)) {
-      await addUp(cell, mine);
-      if (mine !== playing) return;
+      await addUp(cell, alive);
+      if (!alive()) return;
     }
     await wait(2 * BEAT);
-    if (mine !== playing) return;
-    if (now === LAST_STEP) break;
+    if (!alive() || now === LAST_STEP) return;
     step(now + 1);
   }
-  stop();
-}
-
-function stop() {
-  playing += 1;
-  label(false);
-}
-
-function label(on) {
-  const button = region.querySelector("#walk-play");
-  wasPlaying = on;
-  if (!button) return;
-  button.hidden = calm.matches;
-  button.textContent = on ? "Pause" : "Play";
-}
+});
 
 function keys(event) {
   const cell = event.target.closest("td[data-key]");
   if (event.key === "PageDown" || event.key === "PageUp") {
     event.preventDefault();
     step(Number(stateNow().step) + (event.key === "PageDown" ? 1 : -1));
-  } else if (cell && event.key === "Enter" && !calm.matches) addUp(cell, (playing += 1));
+  } else if (cell && event.key === "Enter" && !calm.matches) playing.once((alive) => addUp(cell, alive));
   else if (cell) move(cell, event);
   else if (event.target.closest("[data-step]") && (event.key === "ArrowRight" || event.key === "ArrowLeft")) {
     event.preventDefault();
@@ -209,47 +178,35 @@ function fit(name) {
   setState(texts);
 }
 
-function start(element) {
-  region = element;
-  region.addEventListener("pointerover", (event) => {
-    const cell = event.target.closest("td[data-key]");
-    if (wasPlaying) return;
-    if (cell) light(cell);
-    else rest();
-  });
-  region.addEventListener("pointerleave", () => wasPlaying || rest());
-  region.addEventListener("click", clicked);
-  region.addEventListener("focusin", (event) => {
-    const cell = event.target.closest("td[data-key]");
-    if (!cell) return rest();
-    rove(cell);
-    if (!wasPlaying) light(cell);
-    announce(region.querySelector("#why").textContent);
-  });
-  region.addEventListener("keydown", keys);
-  document.getElementById("controls").addEventListener("click", (event) => {
-    const button = event.target.closest("[data-grow], [data-shrink]");
-    if (button) fit(button.closest("[data-field]").dataset.field);
-  });
-}
-
-function clicked(event) {
+region.addEventListener("pointerover", (event) => {
+  const cell = event.target.closest("td[data-key]");
+  if (playing.on) return;
+  if (cell) light(cell);
+  else rest();
+});
+region.addEventListener("pointerleave", () => playing.on || rest());
+region.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   const cell = event.target.closest("td[data-made]");
   const now = Number(stateNow().step);
-  if (button?.id === "walk-play") return wasPlaying ? stop() : play();
-  if (button || cell) stop();
-  if (cell && !calm.matches) addUp(cell, playing);
+  if (button?.id === "walk-play") return;
+  if (button || cell) playing.stop();
+  if (cell && !calm.matches) playing.once((alive) => addUp(cell, alive));
   if (button?.dataset.step) step(Number(button.dataset.step));
   else if (button?.id === "walk-next") step(now + 1);
   else if (button?.id === "walk-back") step(now - 1);
-}
-
-start(document.getElementById("result"));
-onLeave(() => (playing += 1));
-onResult(() => {
-  if (!region.querySelector("#flow")) return;
-  show(Number(stateNow().step));
-  label(false);
 });
-calm.addEventListener("change", stop);
+region.addEventListener("focusin", (event) => {
+  const cell = event.target.closest("td[data-key]");
+  if (!cell) return rest();
+  rove(cell);
+  if (!playing.on) light(cell);
+  announce(region.querySelector("#why").textContent);
+});
+region.addEventListener("keydown", keys);
+document.getElementById("controls").addEventListener("click", (event) => {
+  const button = event.target.closest("[data-grow], [data-shrink]");
+  if (button) fit(button.closest("[data-field]").dataset.field);
+});
+onLeave(() => playing.stop());
+onResult(() => region.querySelector("#flow") && show(Number(stateNow().step)));
