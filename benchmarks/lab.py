@@ -221,7 +221,7 @@ def _weight(address: str) -> Callable:
         brought = []
         page.on("response", lambda response: brought.append(response))
         page.goto(address)
-        page.wait_for_load_state("networkidle")
+        page.wait_for_load_state("networkidle", timeout=120_000)  # a model may have to be read
         return sum(_size(response) for response in brought if response.ok and "/fonts/" not in response.url)
 
     return look

@@ -92,6 +92,9 @@ document.addEventListener("focusin", explain);
 document.addEventListener("focusout", () => showTip(""));
 explainWords(document);
 
+// On a phone the views scroll sideways: the one that is open is in sight.
+document.querySelector(".top [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 const asked = /^#tour=(\d+)$/.exec(location.hash);
 if (asked) keep(sessionStorage, "tour", asked[1]);
 
@@ -116,6 +119,7 @@ async function tour(place) {
   end.addEventListener("click", () => {
     keep(sessionStorage, "tour", null);
     bar.remove();
+    history.replaceState(null, "", location.pathname + location.search); // a reload would begin it again
   });
   bar.append(say("place", `${place} of ${stops.length} · ${stop.title}`), say("simpler", stop.simple), say("exact", stop.exact));
   if (place > 1) bar.append(link("Back", place - 1));

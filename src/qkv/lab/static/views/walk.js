@@ -1,5 +1,6 @@
 // The walk: a cell that is pointed at or focused lights up what it was made of, and says how.
 import { announce, noteState, onLeave, onResult, setState, stateNow } from "../lab.js";
+import { explainWords } from "../guide.js";
 import { calm, placeIn, player, stepped, wait } from "../moving.js";
 
 const LAST_STEP = 6;
@@ -85,6 +86,7 @@ function show(which) {
   }
   if (region.contains(focused) && !focused.checkVisibility()) region.querySelector(`#stage-${which} td[tabindex="0"]`)?.focus({ preventScroll: true });
   const stage = region.querySelector(`#stage-${which}`);
+  explainWords(stage);
   if (region.querySelector("#flow.all")) stage.scrollIntoView({ block: "nearest", behavior: calm.matches ? "auto" : "smooth" });
 }
 
