@@ -184,7 +184,7 @@ def _painted(address: str) -> Callable:
 def _edited(address: str, many: int) -> Callable:
     def look(page) -> list[float]:
         page.goto(f"{address}/walk")
-        page.wait_for_selector("#result:not([data-pending]) data")
+        page.wait_for_selector("#result:not([data-pending]) data", state="attached")
         page.evaluate(EDIT, "7")  # the first edit waits for what is loaded once
         return [page.evaluate(EDIT, str(number + 2)) for number in range(many)]
 
@@ -207,7 +207,7 @@ def _played(address: str) -> Callable:
 def _moving(address: str) -> Callable:
     def look(page) -> int:
         page.goto(address)
-        page.wait_for_selector("#result:not([data-pending]) data")
+        page.wait_for_selector("#result:not([data-pending]) data", state="attached")
         page.wait_for_load_state("networkidle")
         return page.evaluate(MOVING)
 
@@ -221,7 +221,9 @@ def _weight(address: str) -> Callable:
         brought = []
         page.on("response", lambda response: brought.append(response))
         page.goto(address)
-        page.wait_for_load_state("networkidle", timeout=120_000)  # a model may have to be read
+        # A model may have to be read.
+        page.wait_for_selector("#result:not([data-pending])", state="attached", timeout=120_000)
+        page.wait_for_load_state("networkidle")
         return sum(_size(response) for response in brought if response.ok and "/fonts/" not in response.url)
 
     return look
@@ -229,7 +231,7 @@ def _weight(address: str) -> Callable:
 
 def _fonts_again(address: str) -> Callable:
     def look(page) -> int:
-        page.goto(f"{address}/walk")
+        page.goto(f"{address}/kernels")
         page.wait_for_load_state("networkidle")
         fetched = []
         page.on("response", lambda response: fetched.append(response) if "/fonts/" in response.url else None)

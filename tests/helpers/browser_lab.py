@@ -12,7 +12,7 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-ne
 SCREENS = Path(__file__).parents[2] / "build" / "screens"
 WIDE, NARROW = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
 SHOWN = {"width": 1200, "height": 760}
-SLOW = 30_000  # milliseconds that a busy machine may take
+SLOW = 90_000  # milliseconds that a busy machine may take: transformers alone load for 20 s there
 
 
 class Watched:
