@@ -170,9 +170,6 @@ OUTCOME = texts(
     items=listed(texts("name", "kind", "said")),
 )
 PRINTED = (  # lines of a program
-    "if solved.answer is None:",
-    "    print(solved.refusal.words())",
-    "else:",
-    "    print(solved.answer.derivation.latex())",
-    "    print(solved.answer.text)",
-)
+    "if solved.answer is None:", "    print(solved.refusal.words())",
+    "else:", "    print(solved.answer.derivation.latex())", "    print(solved.answer.text)",
+)  # fmt: skip
