@@ -606,11 +606,12 @@ def check_sink(sink: Tensor, query: Tensor, heads: int) -> None:
         raise ShapeError(complaint("sink", f"shape {tuple(sink.shape)}", f"({heads},): one logit per query head"))
 
 
-def check_size(argument: str, given: Any, least: int = 1) -> int:
-    """An integer, `least` or more."""
+def check_size(argument: str, given: Any, least: int = 1, most: int | None = None) -> int:
+    """An integer, `least` or more, and at most `most`."""
     number = as_integer(argument, given)
-    if number < least:
-        raise OptionError(complaint(argument, given, f"an integer, {least} or more"))
+    if number < least or (most is not None and number > most):
+        limit = "" if most is None else f" and at most {most}"
+        raise OptionError(complaint(argument, given, f"an integer, {least} or more{limit}"))
     return number
 
 

@@ -32,7 +32,7 @@ from ..states import KINDS, Decay
 from .changing import StateContents
 from .eviction import Policy, Remaining
 from .formats import FORMATS, StorageFormat
-from .pages import PAGE, StoredTokens
+from .pages import MOST_TOKENS, PAGE, StoredTokens
 from .state import RecentTokens, StateSnapshot, WideningSums
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ _SAFETENSORS_DTYPES |= {torch.int64: "I64", torch.int8: "I8", torch.uint8: "U8"}
 _LIMITS = "capacity", "window", "sinks"
 # Bytes. A cache has at most eleven tensors: its header needs less than 4 KiB.
 _MAX_CACHE_HEADER = 1 << 16
-_MAX_LENGTH = 1 << 48
 MAX_MODEL_HEADER = 100_000_000  # bytes; safetensors itself refuses longer headers
 
 
@@ -195,7 +194,7 @@ def _build_cache(
     counts = lengths - starts
     # With a window, at least the keys that the next query attends to are stored; without one, all.
     latest = np.zeros_like(lengths) if window is None or sinks else np.maximum(lengths - window, 0)
-    in_order = (starts >= 0) & (starts <= lengths) & (lengths <= _MAX_LENGTH)
+    in_order = (starts >= 0) & (starts <= lengths) & (lengths <= MOST_TOKENS)
     valid = (in_order & (starts % PAGE == 0) & (starts <= latest)).all() and int(counts.max()) == span
     if not valid or (capacity is not None and int(lengths.max()) > capacity):
         raise damaged_file(source, "invalid lengths or starts")
@@ -382,7 +381,7 @@ def _build_changing(
             raise damaged_file(source, "key, value, gate, beta and keep of different lengths")
         counts = tensors["keep"].sum(1).numpy()
         recent = Tokens(tensors["key"], *parts[:4])  # pyright: ignore[reportArgumentType]
-    valid = (summed >= 0).all() and (lengths <= _MAX_LENGTH).all() and np.array_equal(lengths - summed, counts)
+    valid = (summed >= 0).all() and (lengths <= MOST_TOKENS).all() and np.array_equal(lengths - summed, counts)
     if not valid or (token_dtype is None) != ("state" not in tensors) or (token_dtype is None and lengths.any()):
         raise damaged_file(source, "invalid lengths")
     if "rate" in tensors:
@@ -419,7 +418,7 @@ def _build_state(
         if not columns == tensors["value"].shape[2] == tensors["keep"].shape[1] > 0:
             raise damaged_file(source, "key, value and keep of different lengths")
         counts = tensors["keep"].sum(1).numpy()
-    valid = (summed >= 0).all() and (lengths <= _MAX_LENGTH).all() and np.array_equal(lengths - summed, counts)
+    valid = (summed >= 0).all() and (lengths <= MOST_TOKENS).all() and np.array_equal(lengths - summed, counts)
     if not valid or (token_dtype is None and (lengths > 0).any()) or ("sums" not in tensors and (summed > 0).any()):
         raise damaged_file(source, "invalid lengths")
     if token_dtype is None:

@@ -20,6 +20,7 @@ from .eviction import Policy, Remaining, as_policy, selected
 from .formats import StorageFormat
 from .inputs import check_crop, check_lengths, check_new_tokens, check_rows
 from .pages import (
+    MOST_TOKENS,
     PAGE,
     PageLayout,
     PagePool,
@@ -191,7 +192,7 @@ class KVCache(TokenStore):
         batch, heads, width = check_size("batch", batch), check_size("heads", heads), check_size("width", width)
         value_width = width if value_width is None else check_size("value_width", value_width)
         capacity = None if capacity is None else check_size("capacity", capacity)
-        window = None if window is None else check_size("window", window)
+        window = None if window is None else check_size("window", window, most=MOST_TOKENS)
         bound = _check_bound(dtype, bound)
         layout = page_layout(torch.float32 if bound else dtype, heads, width, value_width)
         if batch * layout.page_bytes * (1 + (capacity or 0) // PAGE) >= 1 << 62:
@@ -200,7 +201,7 @@ class KVCache(TokenStore):
         check_flags(importance=importance)
         policy = None if eviction is None else as_policy(eviction)
         counted = importance or (policy is not None and policy.uses_importance)
-        check_forgetting(window, check_size("sinks", sinks, least=0), policy, counted)
+        check_forgetting(window, check_size("sinks", sinks, 0, MOST_TOKENS), policy, counted)
         if bound and (sinks or policy is not None or counted):
             wanted = "a cache that keeps all tokens, or a window of them"
             raise OptionError(complaint("dtype", '"auto" with sinks, importance or eviction', wanted, "give a format"))

@@ -39,6 +39,7 @@ from ..shapes import Float, Int
 from .formats import StorageFormat, storage_format
 
 _ALIGNMENT = 64
+MOST_TOKENS = 1 << 48  # of a row, a window or its sinks
 _LARGE_VALUE = 2.0**96  # a sum of 2^32 smaller numbers is finite
 
 

@@ -36,6 +36,7 @@ from .rows import Row, chunks
 from .tokenizer import TextTokenizer, read_stop_tokens, read_tokenizer
 
 _CHUNK = 512  # tokens of a prompt that run at a time
+_MOST_BEAMS = 1024
 BACKENDS = ("auto", "native", "reference", "transformers")
 
 
@@ -279,8 +280,7 @@ class Model:
         Returns:
             (batch, vocabulary), or (batch, n, vocabulary); undefined at padding.
         """
-        if not isinstance(batch := getattr(cache, "batch", None), int):
-            raise OptionTypeError(complaint("cache", type(cache).__name__, "a cache of this model", "model.cache()"))
+        batch = _batch_of(cache)
         given = _as_tokens("tokens", tokens)
         given = given.unsqueeze(0) if given.dim() == 1 else given
         if given.dim() != 2 or not given.shape[1] or len(given) != batch:
@@ -344,10 +344,13 @@ class Model:
         asked |= {"logprobs": logprobs, "with_text": any(isinstance(each, str) for each in given)}
         limits = _constraints(constraint, len(prompts))
         rows = [Row(self, max_new_tokens, **asked, constraint=each) for each in limits]
-        if check_size("beams", beams) > 1 and (others or rows[0].texts):
+        if on_token is not None and not callable(on_token):
+            raise OptionTypeError(complaint("on_token", type(on_token).__name__, "a function"))
+        if check_size("beams", beams, most=_MOST_BEAMS) > 1 and (others or rows[0].texts):
             wanted = "1 with temperature, stop texts, logprobs, a constraint or on_token"
             raise OptionError(complaint("beams", beams, wanted))
         cache = self.cache(len(prompts)) if cache is None else cache
+        _batch_of(cache)
         logits = self._prefill(prompts, cache, rows[0].new)
         if isinstance(cache, ModelCache) and any(layer.evicts_after_prompt for layer in cache.layers):
             cache.evict()
@@ -427,6 +430,12 @@ def _constraints(given: Any, rows: int) -> list[Constraint | None]:
     if len(found) != rows or not all(each is None or isinstance(each, Constraint) for each in found):
         raise OptionError(complaint("constraint", repr(given)[:100], f"a Constraint, or one or None for {rows} rows"))
     return found
+
+
+def _batch_of(cache: Any) -> int:
+    if not isinstance(batch := getattr(cache, "batch", None), int):
+        raise OptionTypeError(complaint("cache", type(cache).__name__, "a cache of this model", "model.cache()"))
+    return batch
 
 
 def _as_tokens(name: str, given: Any) -> Tensor:
