@@ -143,7 +143,7 @@ void cache_attend(const Tensor& query, const Tensor& out, const Four& layout, ui
                   std::optional<int64_t> lower, std::optional<int64_t> upper, const MaybeTensor& keep,
                   const MaybeTensor& bias, int64_t first_key, float scale, float softcap, const MaybeTensor& sink,
                   bool argmax, int threads, int64_t sinks, bool cross, const MaybeTensor& weights,
-                  const MaybeTensor& importance, const Numbers& importance_from) {
+                  const MaybeTensor& importance, const Numbers& importance_from, bool sigmoid, float offset) {
     const View q = view_of(query, 4);
     const qkv::Tokens tokens = {q.shape[0], q.shape[2], positions.data(), data_of(counts), left};
     qkv::AttendProblem problem =
@@ -151,6 +151,8 @@ void cache_attend(const Tensor& query, const Tensor& out, const Four& layout, ui
                        {starts, stops, lower, upper, keep, bias, first_key, scale, softcap, sink});
     problem.sinks = sinks;
     problem.cross = cross;
+    problem.sigmoid = sigmoid;
+    problem.offset = offset;
     add_weights(problem, weights, importance, importance_from);
     calls.attend.fetch_add(1, std::memory_order_relaxed);
     const qkv::python::Unlocked unlocked;
@@ -160,14 +162,17 @@ void cache_attend(const Tensor& query, const Tensor& out, const Four& layout, ui
 void softmax_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& out,
                        const MaybeTensor& lse, const Numbers& starts, const Numbers& stops,
                        std::optional<int64_t> lower, std::optional<int64_t> upper, const MaybeTensor& keep,
-                       const MaybeTensor& bias, float scale, float softcap, const MaybeTensor& sink, int threads) {
+                       const MaybeTensor& bias, float scale, float softcap, const MaybeTensor& sink, bool sigmoid,
+                       float offset, int threads) {
     const View q = view_of(query, 4), k = view_of(key, 4), v = view_of(value, 4);
     const std::vector<int64_t> positions(q.shape[0], 0);
     const qkv::PlainKeyValues past = {dtype_of(k), k.shape[2], tensor_of(k), tensor_of(v)};
-    const qkv::AttendProblem problem = attend_problem(
+    qkv::AttendProblem problem = attend_problem(
         {{qkv::Dtype::float32, k.shape[1], q.shape[3], v.shape[3]}, nullptr, 0}, &past,
         {q.shape[0], q.shape[2], positions.data(), nullptr, false}, q, view_of(out, 4), lse, std::nullopt,
         {starts, stops, lower, upper, keep, bias, 0, scale, softcap, sink});
+    problem.sigmoid = sigmoid;
+    problem.offset = offset;
     calls.plain.fetch_add(1, std::memory_order_relaxed);
     const qkv::python::Unlocked unlocked;
     qkv::attend(kernels(), problem, threads);
@@ -325,12 +330,13 @@ NB_MODULE(_native, m) {
           nb::arg("upper") = nb::none(), nb::arg("keep") = nb::none(), nb::arg("bias") = nb::none(),
           nb::arg("first_key") = 0, nb::arg("scale") = 1.0f, nb::arg("softcap") = 0.0f, nb::arg("sink") = nb::none(),
           nb::arg("argmax") = false, nb::arg("threads"), nb::arg("sinks") = 0, nb::arg("cross") = false,
-          nb::arg("weights") = nb::none(), nb::arg("importance") = nb::none(), nb::arg("importance_from") = nb::none());
+          nb::arg("weights") = nb::none(), nb::arg("importance") = nb::none(), nb::arg("importance_from") = nb::none(),
+          nb::arg("sigmoid") = false, nb::arg("offset") = 0.0f);
     m.def("softmax_attention", &softmax_attention, nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("out"),
           nb::kw_only(), nb::arg("lse") = nb::none(), nb::arg("starts") = nb::none(), nb::arg("stops") = nb::none(),
           nb::arg("lower") = nb::none(), nb::arg("upper") = nb::none(), nb::arg("keep") = nb::none(),
           nb::arg("bias") = nb::none(), nb::arg("scale"), nb::arg("softcap") = 0.0f, nb::arg("sink") = nb::none(),
-          nb::arg("threads"));
+          nb::arg("sigmoid") = false, nb::arg("offset") = 0.0f, nb::arg("threads"));
     m.def("linear_attention", &linear_attention, nb::arg("rule"), nb::arg("query").none(), nb::arg("key"),
           nb::arg("value"), nb::arg("out").none(), nb::kw_only(), nb::arg("keep") = nb::none(),
           nb::arg("offset") = nb::none(), nb::arg("normalize") = true, nb::arg("state") = nb::none(),

@@ -125,6 +125,9 @@ struct AttendProblem {
     float* importance = nullptr;
     int64_t importance_columns = 0;
     const int64_t* importance_from = nullptr;
+    // out = Σ_j v_j / (1 + e^-(s_j + offset)) instead, without softcap, sink and lse.
+    bool sigmoid = false;
+    float offset = 0.0f;
 };
 
 // out = Σ_j e^(s_j) v_j / Σ_j e^(s_j) over the attended keys, s = scale·q·k, then softcap, then + bias; the sink is

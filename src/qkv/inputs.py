@@ -34,7 +34,7 @@ from .features import feature_count
 from .masks import Causal, Extent, Mask, Padding, Segments, as_mask
 from .masks.grid import as_integer, describe
 from .shapes import Bool, Float
-from .similarity import AnySimilarity, Softmax, as_similarity
+from .similarity import AnySimilarity, Sigmoid, Softmax, as_similarity
 from .states import AnyState, Decay, as_state
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -237,7 +237,8 @@ def read_inputs(
         mask = resolve_mask(mask, extent, traced)
     if bias is not None:
         bias = check_bias(bias, query, extent, chosen)
-        learns = learns or bias.requires_grad
+    chosen, bias = fold_bias(chosen, bias, query, heads)
+    learns = learns or (bias is not None and bias.requires_grad)
     if isinstance(chosen, Softmax) and isinstance(chosen.sink, Tensor):
         check_sink(chosen.sink, query, heads)
         learns = learns or chosen.sink.requires_grad
@@ -558,9 +559,20 @@ def _check_sizes(query: Tensor, key: Tensor, value: Tensor) -> None:
         raise ShapeError(complaint("query, key", shapes, f"at most {_MAX_INT64} scores: the sizes overflow 64 bits"))
 
 
+def fold_bias(
+    similarity: AnySimilarity, bias: Tensor | None, query: Tensor, heads: int
+) -> tuple[AnySimilarity, Tensor | None]:
+    """A similarity whose own bias, if it is a tensor, is a part of the bias of the call, (1, heads or 1, 1, 1)."""
+    if not isinstance(similarity, Sigmoid) or not isinstance(similarity.bias, Tensor):
+        return similarity, bias
+    check_sink(similarity.bias, query, heads, "bias (of Sigmoid)")
+    own = similarity.bias.to(compute_dtype(query.dtype)).reshape(1, -1, 1, 1)
+    return Sigmoid(similarity.scale), own if bias is None else bias + own
+
+
 def check_bias(bias: Tensor, query: Tensor, extent: Extent, similarity: AnySimilarity) -> Tensor:
-    if not isinstance(similarity, Softmax):
-        hint = "bias is added to softmax's scores; mask= works with all similarities"
+    if not similarity.has_scores:
+        hint = "bias is added to the scores of Softmax and Sigmoid; mask= works with all similarities"
         raise OptionError(complaint("bias", f"a tensor with {similarity!r}", "None", hint))
     wanted = "numbers to add to the scores"
     if not isinstance(bias, Tensor):
@@ -598,12 +610,13 @@ def check_dropout(dropout: float, similarity: AnySimilarity) -> float:
     return dropout
 
 
-def check_sink(sink: Tensor, query: Tensor, heads: int) -> None:
+def check_sink(sink: Tensor, query: Tensor, heads: int, argument: str = "sink") -> None:
+    """A tensor with one logit, or one for each query head."""
     if sink.dtype not in DTYPE_SET or sink.device != query.device:
         wanted = f"floating-point logits on {query.device}"
-        raise DtypeError(complaint("sink", f"{sink.dtype} on {sink.device}", wanted))
+        raise DtypeError(complaint(argument, f"{sink.dtype} on {sink.device}", wanted))
     if sink.numel() != 1 and tuple(sink.shape) != (heads,):
-        raise ShapeError(complaint("sink", f"shape {tuple(sink.shape)}", f"({heads},): one logit per query head"))
+        raise ShapeError(complaint(argument, f"shape {tuple(sink.shape)}", f"({heads},): one logit per query head"))
 
 
 def check_size(argument: str, given: Any, least: int = 1) -> int:

@@ -45,8 +45,8 @@ def refused_by_argmax(call: CallCase, wants: Wants) -> str | None:
 
 
 def refused_by_native(call: CallCase, wants: Wants) -> str | None:
-    if call.kind != "softmax":
-        return "the kernel computes Softmax"
+    if call.kind not in ("softmax", "sigmoid"):
+        return "the kernel computes Softmax and Sigmoid"
     if call.dtype == "float64":
         return "the kernel computes in float32"
     if "weights" in wants:

@@ -55,6 +55,9 @@ DEMANDS = {
     "similarities other than softmax": Demand(
         lambda call: not call.similarity.has_lse, "{engine} computes Softmax, not {kind}"
     ),
+    "similarities without scores": Demand(
+        lambda call: not call.similarity.has_scores, "{engine} computes Softmax and Sigmoid, not {kind}"
+    ),
     "similarities without features": Demand(
         lambda call: not call.similarity.is_product,
         "{kind} is no product of features: the sum over the keys cannot move inside",

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .. import ops
 from ..cost.price import Cost, product_flops
-from ..inputs import AttentionInputs, compact, compute_dtype, cut, fold_group, unfold_group
+from ..inputs import AttentionInputs, aligned_layout, compact, compute_dtype, cut, fold_group, unfold_group
 from ..masks import Band, Extent
 from ..shapes import Float
 from ..similarity import Softmax
@@ -171,7 +171,9 @@ def _run_block(call: AttentionInputs, block: Block, versions: tuple[int, ...], w
         bias = cut(bias, block.batch, block.heads_q, slice(None), block.keys)
     if sink is not None and sink.shape[0] > 1:
         sink = sink[block.heads_q]
-    tile = Tile(rows, key[block.key_part], value[block.key_part], block.keep(call), bias, sink, finite)
+    # Where numbers are replaced, they are copied: products round alike only if the others have aligned rows too.
+    keys, values = aligned_layout(key[block.key_part]), aligned_layout(value[block.key_part])
+    tile = Tile(rows, keys, values, block.keep(call), bias, sink, finite)
     result = attend(call, tile)
     return Result(result.out.to(query.dtype), result.lse, None)
 

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from .. import features, masks
 from ..masks import And, Dense, Extent, Mask, Or
-from ..similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
+from ..similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Sigmoid, Softmax
 
-_SIMILARITIES = {"Softmax": Softmax, "Argmax": Argmax, "Polynomial": Polynomial}
+_SIMILARITIES = {"Softmax": Softmax, "Sigmoid": Sigmoid, "Argmax": Argmax, "Polynomial": Polynomial}
 _MAPS = {"identity": features.identity, "elu1": features.elu1, "relu": features.relu, "squared": features.squared}
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from .. import ops
 from ..backends.base import RUNS
 from ..backends.dispatch import Candidate, Choice, choose, comparable_seconds, describe, explain_choice, pricing_machine
+from ..backends.native import kernel_rule
 from ..cost.price import Cost, product_flops
 from ..errors import BackendRefused, DtypeError, OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import (
@@ -22,6 +23,7 @@ from ..inputs import (
     check_flags,
     compute_dtype,
     cut,
+    fold_bias,
     in_transform,
     is_compiling,
     raise_unknown_arguments,
@@ -32,7 +34,7 @@ from ..ops import library
 from ..ops.kernels import NativeStep
 from ..ops.loader import limit_threads_after_fork
 from ..shapes import Float
-from ..similarity import AnySimilarity, Argmax, Softmax, as_similarity
+from ..similarity import AnySimilarity, Argmax, Sigmoid, Softmax, as_similarity
 from ..states import AnyState
 from .choosing import choose_format, last_queries
 from .formats import StorageFormat
@@ -121,7 +123,7 @@ def decode(
         key: (batch, heads_kv, n, width).
         value: (batch, heads_kv, n, value_width).
         cache: A `KVCache`, or a `LinearState`, which has its own similarity and takes neither mask nor bias.
-        similarity: `Softmax` (if None) or `Argmax`.
+        similarity: `Softmax` (if None), `Sigmoid`, `Argmax` or `Similarity`.
         mask: In absolute positions of queries and keys. The query axis of a tensor is the whole sequence, or the n new
             tokens.
         bias: Added to the scores; broadcasts to (batch, heads_q, n, total).
@@ -212,7 +214,7 @@ def attend(
     Args:
         query: (batch, heads_q, n, width).
         cache: A `KVCache`.
-        similarity: `Softmax` (if None) or `Argmax`.
+        similarity: `Softmax` (if None), `Sigmoid`, `Argmax` or `Similarity`.
         mask: Over (n, positions); a tensor's axis of keys is all positions, evicted ones included.
         bias: Added to the scores; broadcasts to (batch, heads_q, n, positions).
         return_lse: Return log Σ_j exp(score) too, sink included; softmax only.
@@ -420,7 +422,8 @@ def _run(
         raise
     cache.commit(step.key, step.counts, ready)
     if deciding is not None:
-        chosen = step.similarity if isinstance(step.similarity, Softmax) else Softmax()
+        # The keys' part in the scores decides; what is made of the scores does not.
+        chosen = step.similarity if isinstance(step.similarity, Softmax | Sigmoid) else Softmax()
         choose_format(cache, *deciding, chosen.scale_for(cache.width))
     return found
 
@@ -429,8 +432,17 @@ def _decode_in_graph(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, 
     """Call the operator that torch.compile traces; it finds the cache through its handle at run time."""
     similarity, mask, bias, lengths, padding = options
     chosen = check_cache_similarity(similarity)
+    if type(chosen) not in (Softmax, Sigmoid, Argmax):
+        reason = f"a compiled step has no function of its own, as {type(chosen).__name__} may have"
+        wanted = "Softmax, Sigmoid or Argmax under torch.compile"
+        raise BackendRefused(complaint("similarity", repr(chosen), wanted, reason), (reason,))
+    chosen, own = fold_bias(chosen, None, query, query.shape[1])
     soft = chosen if isinstance(chosen, Softmax) else Softmax()
-    sink = soft.sink
+    sigmoid = chosen if isinstance(chosen, Sigmoid) else None
+    if sigmoid is not None and isinstance(sigmoid.bias, float):
+        own = query.new_full((1,), sigmoid.bias, dtype=compute_dtype(query.dtype))
+    bias = bias if own is None else own if bias is None else bias + own
+    scale, sink = soft.scale if sigmoid is None else sigmoid.scale, soft.sink
     if sink is not None and not isinstance(sink, Tensor):
         sink = query.new_full((1,), sink, dtype=torch.float32)
     for name, tensor in (("query", query), ("key", key), ("value", value), ("bias", bias), ("sink", sink)):
@@ -442,14 +454,15 @@ def _decode_in_graph(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, 
     keep = keep_under_tracing(mask, query.shape[2])
     left, argmax = padding == "left", isinstance(chosen, Argmax)
     return library.decode(
-        query, key, value, cache.handle, soft.scale, soft.softcap, sink, bias, keep, argmax, lengths, left
+        query, key, value, cache.handle, scale, soft.softcap, sink, bias, keep, argmax, lengths, left,
+        sigmoid is not None,
     )  # fmt: skip
 
 
 @lru_cache
-def _similarity(scale: float | None, softcap: float | None, argmax: bool) -> Softmax | Argmax:
+def _similarity(scale: float | None, softcap: float | None, argmax: bool, sigmoid: bool) -> AnySimilarity:
     """Cached, so that the plan of an earlier step, which compares by identity, is found."""
-    return Argmax() if argmax else Softmax(scale, softcap)
+    return Argmax() if argmax else Sigmoid(scale) if sigmoid else Softmax(scale, softcap)
 
 
 def _decode_from_graph(
@@ -465,10 +478,13 @@ def _decode_from_graph(
     argmax: bool = False,
     lengths: Tensor | None = None,
     left: bool = False,
+    sigmoid: bool = False,
 ) -> Tensor:
     """The operator: crop the cache to the handle's lengths, decode, write the new lengths into the handle."""
     cache: KVCache = library.cache_of(handle)
-    similarity = _similarity(scale, softcap, argmax) if sink is None else Softmax(scale, softcap, sink)
+    similarity = Softmax(scale, softcap, sink)
+    if sink is None:
+        similarity = _similarity(scale, softcap, argmax, sigmoid)
     if cache.evicted or cache._importance is not None or cache.sinks:
         reason = "its handle has no sinks, positions and importance"
         wanted = "a KVCache without sinks, importance and eviction"
@@ -574,6 +590,8 @@ def _gathered_backend(scores: int) -> str:
 
 def native_reasons_against(step: DecodeInputs, storage: StorageFormat) -> tuple[str, ...]:
     reasons = list(ops.reasons())
+    if not (step.similarity.has_scores or step.is_argmax):
+        reasons.append(f"the kernel computes Softmax, Sigmoid and Argmax, not {type(step.similarity).__name__}")
     if storage.native_code is None:
         reasons.append(f"the kernel does not read the storage format {storage.name}")
     if not step.query.is_cpu:
@@ -592,10 +610,10 @@ def _native_reasons(step: DecodeInputs, cache: KVCache, return_weights: bool) ->
 def kernel_options(step: DecodeInputs) -> dict[str, Any]:
     """How the native kernel makes weights of scores."""
     chosen = step.similarity
-    if not isinstance(chosen, Softmax):
+    if not chosen.has_scores:
         return {"argmax": True}
-    options: dict[str, Any] = {"scale": chosen.scale_for(step.query.shape[3]), "softcap": chosen.softcap or 0.0}
-    if chosen.sink is not None:
+    options = kernel_rule(chosen, step.query.shape[3])
+    if isinstance(chosen, Softmax) and chosen.sink is not None:
         sink = torch.as_tensor(chosen.sink, dtype=torch.float32, device="cpu").detach()
         options["sink"] = sink.resolve_neg().reshape(-1).expand(step.query.shape[1]).contiguous()
     return options

@@ -23,11 +23,11 @@ from ..errors import (
     ShapeError,
     complaint,
 )
-from ..inputs import check_bias, check_kind, check_sink, check_size, check_tensors, is_traced, resolve_mask
+from ..inputs import check_bias, check_kind, check_sink, check_size, check_tensors, fold_bias, is_traced, resolve_mask
 from ..masks import Band, Causal, Dense, Extent, Mask, Padding, Segments, Window, as_mask
 from ..masks.grid import Grid, TorchGrid, shape_of
 from ..masks.joined import And, Joined
-from ..similarity import AnySimilarity, Argmax, Similarity, Softmax, as_similarity
+from ..similarity import AnySimilarity, as_similarity
 
 
 class _CacheSizes(Protocol):
@@ -77,7 +77,7 @@ class DecodeInputs(NamedTuple):
     query: Tensor
     key: Any
     value: Any
-    similarity: Softmax | Argmax
+    similarity: AnySimilarity
     mask: Mask | None
     bias: Tensor | None
     counts: np.ndarray | None
@@ -140,8 +140,9 @@ def read_decode_inputs(
     if not cross:
         check_cache_fit(cache, *given[1:], query.shape[1])
     chosen = check_cache_similarity(similarity)
-    sink = chosen.sink if isinstance(chosen, Softmax) else None
-    for name, tensor in (("query", query), ("key", key), ("value", value), ("bias", bias), ("sink", sink)):
+    sink, own = (getattr(chosen, name, None) for name in ("sink", "bias"))
+    given_tensors = ("query", query), ("key", key), ("value", value), ("bias", bias), ("sink", sink), ("bias", own)
+    for name, tensor in given_tensors:
         if isinstance(tensor, Tensor):
             check_no_gradient(name, tensor)
     if is_traced(*given):
@@ -168,6 +169,7 @@ def read_decode_inputs(
             _check_reach(mask, extent, _positions(past, counts, left, n), cache.window)
     if bias is not None:
         bias = check_bias(bias, query, extent, chosen)
+    chosen, bias = fold_bias(chosen, bias, query, heads)
     if isinstance(sink, Tensor):
         check_sink(sink, query, heads)
     positions = cache.slot_positions(int((slots + more).max()))
@@ -176,17 +178,15 @@ def read_decode_inputs(
     return DecodeInputs(query, key, value, chosen, mask, bias, counts, left, past, extent, slots, positions, cross)
 
 
-def check_cache_similarity(similarity: AnySimilarity | None) -> Softmax | Argmax:
-    """Softmax or Argmax: a cache of keys and values serves no other similarity."""
+def check_cache_similarity(similarity: AnySimilarity | None) -> AnySimilarity:
+    """A similarity that is no product of features: those have a state of constant size instead."""
     chosen = as_similarity(similarity)
-    if isinstance(chosen, Softmax | Argmax):
+    if not chosen.is_product:
         return chosen
-    reason = f"a cache of keys and values serves Softmax and Argmax, not {type(chosen).__name__}"
-    if isinstance(chosen, Similarity):
-        hint = "an arbitrary similarity has no finite feature map: use qkv.attention over the whole sequence"
-    else:
-        hint = "decode with a qkv.LinearState, or use qkv.attention over the whole sequence"
-    raise BackendRefused(complaint("similarity", repr(chosen), "Softmax or Argmax", f"{reason}; {hint}"), (reason,))
+    reason = f"a cache of keys and values serves Softmax, Sigmoid, Argmax and Similarity, not {type(chosen).__name__}"
+    hint = "decode with a qkv.LinearState, or use qkv.attention over the whole sequence"
+    wanted = "Softmax, Sigmoid, Argmax or Similarity"
+    raise BackendRefused(complaint("similarity", repr(chosen), wanted, f"{reason}; {hint}"), (reason,))
 
 
 def check_query(query: Tensor, key: Tensor | None, cache: _CacheSizes) -> None:

@@ -60,6 +60,8 @@ def cache_attend(
     weights: torch.Tensor | None = None,
     importance: torch.Tensor | None = None,
     importance_from: Sequence[int] | None = None,
+    sigmoid: bool = False,
+    offset: float = 0.0,
 ) -> None: ...
 def softmax_attention(
     query: torch.Tensor,
@@ -77,6 +79,8 @@ def softmax_attention(
     scale: float,
     softcap: float = 0.0,
     sink: torch.Tensor | None = None,
+    sigmoid: bool = False,
+    offset: float = 0.0,
     threads: int,
 ) -> None: ...
 def linear_attention(
@@ -124,6 +128,8 @@ class DecodeStep:
         softcap: float = 0.0,
         sink: torch.Tensor | None = None,
         argmax: bool = False,
+        sigmoid: bool = False,
+        offset: float = 0.0,
     ) -> None: ...
     def fits(self, query: object, key: object, value: object) -> bool: ...
     def run(

@@ -117,6 +117,7 @@ def read_sharded_inputs(
     with sharing_errors(axis):
         call = read_inputs(query, key, value, similarity, None, None, dropout, backend, *returns)
         _check_local_inputs(axis, call, split)
+        _check_score_terms(call, similarity)
         mask, sizes = as_mask(mask), _bias_sizes(bias, call)
         gradients, features = _gradients(call, bias), 0
         if isinstance(call.similarity, FeatureMap):  # calls the map, so that the other ranks are told if it raises
@@ -166,6 +167,13 @@ def _check_local_inputs(axis: Axis, call: AttentionInputs, split: str) -> None:
         kind = OptionError if isinstance(split, str) else OptionTypeError
         raise kind(complaint("split", repr(split), "one of " + ", ".join(SPLITS)))
     check_device(axis, call.query)
+
+
+def _check_score_terms(call: AttentionInputs, similarity: AnySimilarity | None) -> None:
+    """Refuse what is added to the scores and is no bias= that each rank cuts to its queries."""
+    if call.bias is not None:
+        hint = "give the tensor as bias=, with shape (heads, 1, 1)"
+        raise OptionError(complaint("similarity", f"{similarity!r} with a tensor", "a number as its bias", hint))
 
 
 def check_device(axis: Axis, query: Tensor) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from qkv import features
 from qkv.masks import Causal, Dense, Extent, Padding, Predicate, Segments, Window
-from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Similarity, Softmax
+from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Sigmoid, Similarity, Softmax
 from qkv.states import KDA, AnyState, Decay, Delta, Gated, GatedDelta
 
 from .oracle import Oracle, attended_pairs, oracle
@@ -97,7 +97,12 @@ def signed(query: Tensor, key: Tensor) -> Tensor:
 
 
 # Similarities whose specs have the options of the class.
-KINDS: dict[str, Callable[..., AnySimilarity]] = {"softmax": Softmax, "argmax": Argmax, "polynomial": Polynomial}
+KINDS: dict[str, Callable[..., AnySimilarity]] = {
+    "softmax": Softmax,
+    "sigmoid": Sigmoid,
+    "argmax": Argmax,
+    "polynomial": Polynomial,
+}
 FUNCTIONS = {"gaussian": gaussian, "rational": rational, "signed": signed}
 MAPS = ("elu1", "relu", "identity", "squared", "positive_random", "polynomial")
 
@@ -110,8 +115,8 @@ def build_similarity(spec: Spec | None, *, width: int, heads: int, dtype: torch.
     """qkv's similarity for a spec; None stays None.
 
     `softmax` takes scale, softcap and sink (a number, or "heads" for one drawn logit per head), with
-    seed; `argmax`; `polynomial` degree and offset; `feature_map` map (a name in `MAPS`) and
-    normalize; `similarity` function (a name in `FUNCTIONS`).
+    seed; `sigmoid` scale and bias, which is given as a sink is; `argmax`; `polynomial` degree and offset;
+    `feature_map` map (a name in `MAPS`) and normalize; `similarity` function (a name in `FUNCTIONS`) and normalize.
 
     >>> build_similarity(Spec("polynomial", degree=3), width=4, heads=1, dtype=torch.float32).degree
     3
@@ -121,13 +126,14 @@ def build_similarity(spec: Spec | None, *, width: int, heads: int, dtype: torch.
     options = dict(spec.options)
     made = {"positive_random": lambda: features.positive_random(width, 8, seed=1), "polynomial": features.polynomial}
     seed = options.pop("seed", 0)
-    if options.get("sink") == "heads":
-        options["sink"] = torch.randn(heads, generator=generator(seed), dtype=torch.float64).to(dtype)
+    for name in ("sink", "bias"):
+        if options.get(name) == "heads":
+            options[name] = torch.randn(heads, generator=generator(seed), dtype=torch.float64).to(dtype)
     if spec.kind == "feature_map":
         name = options.pop("map")
         return FeatureMap(made[name]() if name in made else getattr(features, name), **options)
     if spec.kind == "similarity":
-        return Similarity(FUNCTIONS[options["function"]])
+        return Similarity(FUNCTIONS[options.pop("function")], **options)
     if spec.kind not in KINDS:
         raise ValueError(f"spec: got {spec!r}, wanted a similarity")
     return KINDS[spec.kind](**options)
@@ -287,7 +293,7 @@ class CallCase:
 
     @property
     def kind(self) -> str:
-        """Which of the five similarities this is."""
+        """Which of the similarities this is."""
         return "softmax" if self.similarity is None else self.similarity.kind
 
     @cached_property

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from qkv.masks import Extent
 from qkv.masks.grid import NumpyGrid
-from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
+from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Sigmoid, Softmax
 from qkv.states import AnyState, Decay
 
 # The result of one query over the keys that it attends to: (width_v,), (), (attended,)
@@ -61,14 +61,14 @@ def oracle(
         similarity: one of qkv's similarities; None is `Softmax()`. The order of softmax's logits is scale,
             softcap, bias, mask.
         mask: one of qkv's masks, or a boolean tensor that broadcasts to the scores.
-        bias: broadcasts to the scores; only with softmax.
+        bias: broadcasts to the scores; only with `Softmax` and `Sigmoid`.
         state: one of qkv.states, for a similarity with features; the attended keys of a query are added one by one.
 
     Returns:
         out, lse, weights and the attended pairs.
 
     Raises:
-        ValueError: for a bias with another similarity than softmax.
+        ValueError: for a bias with another similarity.
 
     >>> from qkv import Softmax
     >>> q = torch.tensor([[1.0, 0.0]])
@@ -82,13 +82,14 @@ def oracle(
     weight of exactly 0, and its value does not matter. A logit that is NaN or +inf makes the row NaN,
     lse included. An attended value of ±inf gives ±inf however small its weight is, since a weight that
     underflows is positive; one that is NaN gives NaN.
+    `Sigmoid` treats −inf, and infinite values, in the same way; its weights are not divided.
     For the ratios (`Polynomial`, `FeatureMap`, `Similarity`) a sum of exactly 0 gives weights of 0, so
     a zero row; `normalize=False` does not divide; 0 · ∞ is NaN as usual. `Argmax` takes the lowest
     index among equals; a NaN among the attended scores makes the row NaN; only −inf is an empty row.
     """
     similarity = Softmax() if similarity is None else similarity
-    if bias is not None and not isinstance(similarity, Softmax):
-        raise ValueError(f"bias: got one with {similarity!r}, wanted None; only Softmax takes a bias")
+    if bias is not None and not isinstance(similarity, Softmax | Sigmoid):
+        raise ValueError(f"bias: got one with {similarity!r}, wanted None; only Softmax and Sigmoid take a bias")
     dims = query.dim()
     q, k, v = (_to_four_dims(tensor.double(), dims) for tensor in (query, key, value))
     batch, heads, len_q, _ = q.shape
@@ -230,6 +231,8 @@ def _row(similarity: object, q: Tensor, k: Tensor, v: Tensor, plus: Tensor | flo
     match similarity:
         case Softmax():
             return _softmax(similarity, q, k, v, plus, head)
+        case Sigmoid():
+            return _sigmoid(similarity, q, k, v, plus, head)
         case Argmax():
             return _argmax((k * q).sum(-1), v)
         case Polynomial(degree=degree, offset=offset):
@@ -263,6 +266,16 @@ def _softmax(similarity: Softmax, q: Tensor, k: Tensor, v: Tensor, plus: Tensor 
     out = (weights[:, None] * torch.where(torch.isfinite(v), v, 0.0)).sum(0)
     # exp may underflow to 0, but the weight is positive: a non-finite value must not be lost.
     return out + torch.where(~torch.isfinite(v) & live[:, None], v, 0.0).sum(0), lse, weights
+
+
+def _sigmoid(similarity: Sigmoid, q: Tensor, k: Tensor, v: Tensor, plus: Tensor | float, head: int) -> RowResult:
+    own = torch.as_tensor(0.0 if similarity.bias is None else similarity.bias).double().reshape(-1)
+    logits = (k * q).sum(-1) * (similarity.scale if similarity.scale is not None else 1 / math.sqrt(len(q)))
+    logits = logits + own[head if len(own) > 1 else 0] + plus
+    live = logits != -math.inf
+    weights = 1 / (1 + torch.exp(-logits))
+    out = (weights[:, None] * torch.where(torch.isfinite(v), v, 0.0)).sum(0)
+    return out + torch.where(~torch.isfinite(v) & live[:, None], v, 0.0).sum(0), logits.sum(), weights
 
 
 def _argmax(scores: Tensor, v: Tensor) -> RowResult:

@@ -26,6 +26,9 @@ SIMILARITIES: dict[str, Spec | None] = {
     "softmax softcap": Spec("softmax", softcap=1.5),
     "softmax sink": Spec("softmax", sink="heads", seed=4),
     "softmax number sink": Spec("softmax", scale=0.4, sink=0.5),
+    "sigmoid": Spec("sigmoid"),
+    "sigmoid bias": Spec("sigmoid", scale=-0.7, bias="heads", seed=4),
+    "sigmoid number bias": Spec("sigmoid", scale=0.4, bias=-2.5),
     "argmax": Spec("argmax"),
     "polynomial": Spec("polynomial", degree=2),
     "polynomial odd": Spec("polynomial", degree=3, offset=-0.5),
@@ -34,6 +37,7 @@ SIMILARITIES: dict[str, Spec | None] = {
     "positive_random": Spec("feature_map", map="positive_random"),
     "elu1 unnormalised": Spec("feature_map", map="elu1", normalize=False),
     "function": Spec("similarity", function="gaussian"),
+    "unnormalised function": Spec("similarity", function="gaussian", normalize=False),
     "signed function": Spec("similarity", function="signed"),
 }
 
@@ -91,7 +95,7 @@ MASKS: dict[str, Callable[[int, int, int], Spec | None]] = {
 }
 
 # Similarities that differ from another one in numbers only: combined with the dtypes, not with the masks.
-_ONLY_WITH_PLAIN_CALLS = frozenset({"softmax number sink", "positive_random", "signed function"})
+_ONLY_WITH_PLAIN_CALLS = frozenset({"softmax number sink", "sigmoid number bias", "positive_random", "signed function"})
 
 AXES: dict[str, tuple[str, ...]] = {
     "similarity": tuple(name for name in SIMILARITIES if name not in _ONLY_WITH_PLAIN_CALLS),
@@ -124,10 +128,10 @@ STATE_AXES: dict[str, tuple[str, ...]] = {
 
 
 def _possible(row: Mapping[str, str]) -> bool:
-    """Whether the values can be combined: only softmax takes a bias; a bias per head needs heads."""
+    """Whether the values can be combined: only softmax and sigmoid take a bias; one per head needs heads."""
     bias, heads = row.get("bias", "none"), row.get("heads")
     per_head = bias == "heads" and heads in ("batch", "sequence")
-    return bias == "none" or (row.get("similarity", "softmax").startswith("softmax") and not per_head)
+    return bias == "none" or (row.get("similarity", "softmax").startswith(("softmax", "sigmoid")) and not per_head)
 
 
 def pairwise(axes: Axes, possible: Rule, seed: int = 0) -> list[Row]:
