@@ -502,7 +502,8 @@ private:
     const int64_t ahead_ = layout_.head_bytes() < kSmallSlab ? 2 : 1;
     // A positive scale without softcap is applied inside the exponential, where it costs nothing.
     const bool scales_after_max_ =
-        problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr && !problem_.sigmoid;
+        problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr &&
+        problem_.decay_key == nullptr && !problem_.sigmoid;
     int64_t max_parts_ = 1, whole_parts_ = 1, first_tile_ = 0;
     int64_t kept_columns_ = 0, kept_floats_ = 0;
     Floats sums_of_units_;

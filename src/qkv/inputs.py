@@ -31,6 +31,7 @@ from .errors import (
     complaint,
 )
 from .features import feature_count
+from .forgetting import Forgetting, check_log_decay, forgetting_of
 from .masks import Causal, Extent, Mask, Padding, Segments, as_mask
 from .masks.grid import as_integer, describe
 from .shapes import Bool, Float
@@ -106,6 +107,7 @@ class AttentionInputs(NamedTuple):
     signature: tuple[Any, ...]
     state: StateInputs | None = None
     return_state: bool = False
+    forgetting: Forgetting | None = None
 
     @property
     def mask_parts(self) -> tuple[Mask, ...]:
@@ -216,8 +218,9 @@ def read_inputs(
     state: AnyState | None = None,
     initial_state: Tensor | None = None,
     return_state: bool = False,
+    forgetting: Forgetting | None = None,
 ) -> AttentionInputs:
-    """Check every argument of `attention` once."""
+    """Check every argument of `attention` once. forgetting: gates that were read already."""
     dims = check_tensors(query, key, value)
     if dims != 4:
         query, key, value = (_to_four_dimensions(tensor, dims) for tensor in (query, key, value))
@@ -239,6 +242,9 @@ def read_inputs(
         bias = check_bias(bias, query, extent, chosen)
     chosen, bias = fold_bias(chosen, bias, query, heads)
     learns = learns or (bias is not None and bias.requires_grad)
+    if isinstance(chosen, Softmax) and chosen.log_decay is not None:
+        forgetting, chosen = _read_log_decay(chosen.log_decay, query, extent, mask, traced), chosen.without_decay()
+        learns = learns or forgetting.query.requires_grad
     if isinstance(chosen, Softmax) and isinstance(chosen.sink, Tensor):
         check_sink(chosen.sink, query, heads)
         learns = learns or chosen.sink.requires_grad
@@ -260,14 +266,45 @@ def read_inputs(
         None if mask is None else mask.signature(),
         None if bias is None else bias.shape,
         state_kind,
+        forgetting is not None,
     )
     signature = backend, query.dtype, query.device.type, extent, heads_kv, width, width_v, kinds, flags
     returns = return_lse, return_weights
     sizes = extent, heads_kv, width, width_v
     return AttentionInputs(
         query, key, value, chosen, mask, bias, dropout, backend, *returns, *sizes, needs_grad, traced, signature, scan,
-        return_state,
+        return_state, forgetting,
     )  # fmt: skip
+
+
+def _read_log_decay(log_decay: Tensor, query: Tensor, extent: Extent, mask: Mask | None, traced: bool) -> Forgetting:
+    """The gates of `Softmax(log_decay=...)`: query i is the token that `Causal` says."""
+    parts = () if mask is None else mask.parts()
+    offsets = [part.offset for part in parts if isinstance(part, Causal) and part.offset is not None]
+    if not offsets:
+        hint = "gates forget what is before a token: join & qkv.Causal() to the mask"
+        raise MaskError(complaint("mask", repr(mask), "one with Causal, for log_decay", hint))
+    axes = {4: "batch, query heads, keys", 3: "batch, keys", 2: "keys"}[extent.dims]
+    shape = (extent.batch, extent.heads, extent.len_k)
+    given = shape if extent.dims == 4 else shape[::2] if extent.dims == 3 else shape[2:]
+    gates = check_log_decay(log_decay, query, given, axes).reshape(shape)
+    last = min(offsets) + extent.len_q - 1
+    if extent.len_q and last >= max(extent.len_k, 1):
+        wanted = f"a mask whose last query is one of the {extent.len_k} tokens, for log_decay"
+        raise MaskError(complaint("mask", f"{mask!r}, with the last query at position {last}", wanted))
+    at = torch.arange(min(offsets), last + 1, device=query.device)[None]
+    return forgetting_of(gates, at, tokens_kept(mask, extent, query.device), None, traced)
+
+
+def tokens_kept(mask: Mask | None, extent: Extent, device: torch.device) -> Tensor | None:
+    """The tokens that no `Padding` of a mask drops, (batch, keys); None for all."""
+    keep = None
+    for part in () if mask is None else mask.parts():
+        if isinstance(part, Padding):
+            kept = part.keys_kept(extent, device)
+            assert kept is not None
+            keep = kept if keep is None else keep & kept
+    return keep
 
 
 def _check_state_options(

@@ -100,16 +100,26 @@ class AnySimilarity:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Softmax(AnySimilarity):
-    """sim(q, k) = exp(softcap·tanh(scale·q·k / softcap) + bias).
+    """sim(q, k) = exp(softcap·tanh(scale·q·k / softcap) + bias + Σ log f_t over the tokens t after the key).
 
     Args:
         scale: any finite number, 0 and negative ones included; None is 1/√width.
         softcap: a positive number that bounds the scores by tanh, or None.
         sink: None, a number, or a tensor with one logit per query head. exp(sink) is added to the denominator only, so
             that a head may attend to nothing. It can be learned.
+        log_decay: None, or the logarithm of a forget gate for each token and query head, (batch, heads_q, length), 0 or
+            less; with fewer dimensions as the query. Key j counts Π f_t times as much for query i, over j < t <= i. The
+            mask must have `Causal`, whose offset says where the queries are among the tokens; `length` is that of all
+            keys, and for `decode` that of the whole sequence with the new tokens. −infinity forgets all earlier tokens,
+            and so does every gate of −1e8 or less. The gates of padding (`Padding`) are not read. It can be learned.
 
     >>> Softmax(scale=0.5)
     Softmax(scale=0.5)
+    >>> import torch, qkv
+    >>> x, value = torch.zeros(3, 1), torch.tensor([[1.0], [2.0], [4.0]])
+    >>> half = Softmax(log_decay=torch.tensor([0.5, 0.5, 0.5]).log())
+    >>> qkv.attention(x, x, value, similarity=half, mask=qkv.Causal())[1]  # (1/2 · 1 + 2) / (1/2 + 1)
+    tensor([1.6667])
     """
 
     kind: ClassVar[str] = "softmax"
@@ -118,6 +128,7 @@ class Softmax(AnySimilarity):
     scale: float | None = None
     softcap: float | None = None
     sink: Tensor | float | None = None
+    log_decay: Tensor | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", None if self.scale is None else _float32_number("scale", self.scale))
@@ -128,10 +139,16 @@ class Softmax(AnySimilarity):
                 raise OptionError(complaint("softcap", cap, wanted, "None is no cap"))
             object.__setattr__(self, "softcap", cap)
         object.__setattr__(self, "sink", _logits_of_heads("sink", self.sink))
-        self._sign(self.scale, self.softcap, self.sink is not None)
+        if self.log_decay is not None and not hasattr(self.log_decay, "requires_grad"):
+            raise OptionTypeError(complaint("log_decay", type(self.log_decay).__name__, "a torch.Tensor or None"))
+        self._sign(self.scale, self.softcap, self.sink is not None, self.log_decay is not None)
 
     def scale_for(self, width: int) -> float:
         return 1.0 / math.sqrt(width) if self.scale is None else self.scale
+
+    def without_decay(self) -> Softmax:
+        """The same scores, without forgetting."""
+        return self if self.log_decay is None else Softmax(self.scale, self.softcap, self.sink)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -773,6 +773,7 @@ def test_a_compiled_step_of_sigmoid(bias):
     step = torch.compile(qkv.decode, fullgraph=True, backend="eager")
     for i in range(3):
         one, other = (
-            run(*sequence(1, seed=i), cache, similarity=similarity) for run, cache in zip((qkv.decode, step), caches)
+            run(*sequence(1, seed=i), cache, similarity=similarity)
+            for run, cache in zip((qkv.decode, step), caches, strict=True)
         )
         assert torch.allclose(one, other, atol=1e-6)

@@ -35,6 +35,8 @@ def refused_by_sdpa(call: CallCase, wants: Wants) -> str | None:
         return "flash kernel computes Softmax"
     if call.similarity is not None and "softcap" in call.similarity.options:
         return "flash kernel has no softcap"
+    if call.forgets:
+        return "flash kernel has no log_decay"
     return NO_WEIGHTS if "weights" in wants else None
 
 

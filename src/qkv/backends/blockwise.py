@@ -169,6 +169,8 @@ def _run_block(call: AttentionInputs, block: Block, versions: tuple[int, ...], w
         return Result(zeros.expand(*rows.shape[:3], call.width_v), lse, None)
     if bias is not None:
         bias = cut(bias, block.batch, block.heads_q, slice(None), block.keys)
+    if call.forgetting is not None:
+        bias = call.forgetting.part(*block.score_part).added_to(bias, compute_dtype(query.dtype))
     if sink is not None and sink.shape[0] > 1:
         sink = sink[block.heads_q]
     # Where numbers are replaced, they are copied: products round alike only if the others have aligned rows too.

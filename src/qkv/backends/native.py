@@ -88,10 +88,12 @@ def run(call: AttentionInputs) -> Result:
         upper=band.upper,
         keep=keep,
         bias=None if call.bias is None else call.bias.detach(),
+        decay=None if call.forgetting is None else call.forgetting.kernel_rule(),
         return_lse=call.return_lse,
     )
     lse = None if lse is None else lse.to(compute_dtype(call.query.dtype))
-    return blockwise.replace_rows(call, Result(out, lse, None))
+    odd = None if call.forgetting is None else call.forgetting.odd > 0  # the kernel has no NaN gates
+    return blockwise.replace_rows(call, Result(out, lse, None), odd)
 
 
 NATIVE = Backend(

@@ -368,7 +368,10 @@ def run(call: AttentionInputs) -> Result:
     if not call.traced:
         finite = ops.all_finite(query, key, value)
         query, key, value = compact(query), compact(key), compact(value)
-    result = attend(call, Tile(query, key, value, keep, call.bias, call.sink, finite))
+    bias = call.bias
+    if call.forgetting is not None:
+        bias = call.forgetting.added_to(bias, compute_dtype(query.dtype))
+    result = attend(call, Tile(query, key, value, keep, bias, call.sink, finite))
     dtype = call.query.dtype
     weights = result.weights.to(dtype) if call.return_weights and result.weights is not None else None
     return Result(result.out.to(dtype), result.lse, weights)

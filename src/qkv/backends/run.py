@@ -56,6 +56,8 @@ def empty_result(call: AttentionInputs) -> Result:
     zero = query[..., :0].sum(-1, keepdim=True) + key[:, :, :0].sum() + value[:, :, :0].sum()
     for tensor in (call.bias, call.sink):
         zero = zero if tensor is None else zero + tensor.flatten()[:0].sum().to(query.dtype)
+    if call.forgetting is not None:
+        zero = zero + call.forgetting.query.flatten()[:0].sum().to(query.dtype)
     out = zero.expand(*query.shape[:3], call.width_v)
     lse = zero[..., 0].to(compute_dtype(query.dtype)) + NEG_INF if call.return_lse else None
     weights = zero.expand(*query.shape[:3], extent.len_k).clone() if call.return_weights else None
@@ -73,6 +75,8 @@ _transform_is_active._dynamo_marked_constant = True  # pyright: ignore[reportFun
 def run_as_operator(call: AttentionInputs) -> Result | None:
     """The call as one operator of a compiled program; None if it has to be traced."""
     if call.backend == "reference" or call.dropout or call.return_weights or call.state or not _in_program():
+        return None
+    if call.forgetting is not None:
         return None
     similarity, mask = describe_similarity(call.similarity), describe_mask(call.mask, call.extent, call.query.device)
     if similarity is None or mask is None:

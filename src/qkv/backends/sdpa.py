@@ -67,7 +67,7 @@ def run(call: AttentionInputs) -> Result:
 
 # What torch's kernel lacks; the pieces of a mask are cut from its contents.
 FLASH = "PyTorch's flash kernel"
-FLASH_LACKS = ("similarities other than softmax", "softcap", "dropout", "other devices")
+FLASH_LACKS = ("similarities other than softmax", "softcap", "forgetting", "dropout", "other devices")
 SDPA = Backend(
     name="sdpa",
     summary="PyTorch's flash kernel on pieces of the mask, no matrix of scores",

@@ -414,7 +414,8 @@ def _run(
             options = kernel_options(step)
             attend_native(step, cache, found, options, *counted)
             sink_varies = isinstance(step.similarity, Softmax) and isinstance(step.similarity.sink, Tensor)
-            if not sink_varies and step.mask is None and step.bias is None and step.counts is None:
+            varies = sink_varies or step.forgetting is not None
+            if not varies and step.mask is None and step.bias is None and step.counts is None:
                 cache._plan = _make_plan(step, cache, similarity, options)
         ready = cache.prepare(extent.len_q, step.counts)
     except BaseException:
@@ -432,6 +433,10 @@ def _decode_in_graph(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, 
     """Call the operator that torch.compile traces; it finds the cache through its handle at run time."""
     similarity, mask, bias, lengths, padding = options
     chosen = check_cache_similarity(similarity)
+    if isinstance(chosen, Softmax) and chosen.log_decay is not None:
+        reason = "a compiled step does not know how many tokens there are gates for"
+        wanted = "no log_decay under torch.compile"
+        raise BackendRefused(complaint("similarity", repr(chosen), wanted, reason), (reason,))
     if type(chosen) not in (Softmax, Sigmoid, Argmax):
         reason = f"a compiled step has no function of its own, as {type(chosen).__name__} may have"
         wanted = "Softmax, Sigmoid or Argmax under torch.compile"
@@ -581,7 +586,8 @@ def _gathered_inputs(step: DecodeInputs, cache: KVCache) -> AttentionInputs:
     bias = None if step.bias is None else step.bias.to(dtype)
     causal = Causal(offset=keys - extent.len_q)
     backend = _gathered_backend(extent.cells)
-    return read_inputs(step.query.to(dtype), key, value, step.similarity, causal, bias, 0.0, backend, False, False)
+    returns, gates = (False, False), {"forgetting": step.forgetting}
+    return read_inputs(step.query.to(dtype), key, value, step.similarity, causal, bias, 0.0, backend, *returns, **gates)
 
 
 def _gathered_backend(scores: int) -> str:
@@ -592,6 +598,10 @@ def native_reasons_against(step: DecodeInputs, storage: StorageFormat) -> tuple[
     reasons = list(ops.reasons())
     if not (step.similarity.has_scores or step.is_argmax):
         reasons.append(f"the kernel computes Softmax, Sigmoid and Argmax, not {type(step.similarity).__name__}")
+    if step.forgetting is not None and step.positions is not None:
+        reasons.append("the kernel finds gates by position, and tokens were evicted from between")
+    if step.forgetting is not None and bool((step.forgetting.odd > 0).any()):
+        reasons.append("a gate is NaN")
     if storage.native_code is None:
         reasons.append(f"the kernel does not read the storage format {storage.name}")
     if not step.query.is_cpu:
@@ -649,6 +659,9 @@ def attend_native(
         keep = None if band is not None else step.keep((i0, i1), (start, step.stored_end)).expand(scores)
         part = None if part is None else part.expand(scores)
         rules = {"left": step.left, "keep": keep, "bias": part, "first_key": start, "lse": lse, **options}
+        if step.forgetting is not None:
+            every = slice(None)
+            rules |= step.forgetting.part(every, every, slice(i0, i1), every).kernel_rule()
         rules |= {"weights": weights, "importance": importance, "cross": step.cross}
         rules["importance_from"] = None if importance_from is None else importance_from.tolist()
         view.attend(query, target, positions, counts=counts, bounds=bounds, **rules)
@@ -719,7 +732,12 @@ def attend_gathered(
                 query = step.query.detach()[rows, :, j0:j1].to(dtype)
                 backend = _gathered_backend(0 if return_weights else math.prod(query.shape[:3]) * (stop - start))
                 returns = return_lse, return_weights
-                call = read_inputs(query, key, value, step.similarity, mask, bias, 0.0, backend, *returns)
+                gates = step.forgetting
+                if gates is not None:
+                    gates = gates.part(rows, slice(None), slice(j0, j1), slice(start, stop))
+                call = read_inputs(
+                    query, key, value, step.similarity, mask, bias, 0.0, backend, *returns, forgetting=gates
+                )
                 result = choose(call).run(call)
                 found.out[rows, :, j0:j1] = result.out
                 if found.lse is not None and result.lse is not None:

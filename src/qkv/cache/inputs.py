@@ -23,11 +23,22 @@ from ..errors import (
     ShapeError,
     complaint,
 )
-from ..inputs import check_bias, check_kind, check_sink, check_size, check_tensors, fold_bias, is_traced, resolve_mask
+from ..forgetting import Forgetting, check_log_decay, forgetting_of
+from ..inputs import (
+    check_bias,
+    check_kind,
+    check_sink,
+    check_size,
+    check_tensors,
+    fold_bias,
+    is_traced,
+    resolve_mask,
+    tokens_kept,
+)
 from ..masks import Band, Causal, Dense, Extent, Mask, Padding, Segments, Window, as_mask
 from ..masks.grid import Grid, TorchGrid, shape_of
 from ..masks.joined import And, Joined
-from ..similarity import AnySimilarity, as_similarity
+from ..similarity import AnySimilarity, Softmax, as_similarity
 
 
 class _CacheSizes(Protocol):
@@ -71,6 +82,7 @@ class DecodeInputs(NamedTuple):
     extent: batch, heads_q, n, and the length of the longest row including the new tokens.
     slots: the slots of each row that are in use before the call; past where nothing was evicted.
     positions: of each slot, (batch, heads_kv, slots); None where slots are positions.
+    forgetting: the gates of `Softmax(log_decay=...)`, which the similarity then has no more.
     cross: the queries are not tokens of the cache: query i of n, as in `attention`; key and value are None.
     """
 
@@ -87,6 +99,7 @@ class DecodeInputs(NamedTuple):
     slots: np.ndarray
     positions: Tensor | None = None
     cross: bool = False
+    forgetting: Forgetting | None = None
 
     @property
     def stored_end(self) -> int:
@@ -140,9 +153,9 @@ def read_decode_inputs(
     if not cross:
         check_cache_fit(cache, *given[1:], query.shape[1])
     chosen = check_cache_similarity(similarity)
-    sink, own = (getattr(chosen, name, None) for name in ("sink", "bias"))
-    given_tensors = ("query", query), ("key", key), ("value", value), ("bias", bias), ("sink", sink), ("bias", own)
-    for name, tensor in given_tensors:
+    sink, own, gates = (getattr(chosen, name, None) for name in ("sink", "bias", "log_decay"))
+    of_similarity = ("sink", sink), ("bias", own), ("log_decay", gates)
+    for name, tensor in (("query", query), ("key", key), ("value", value), ("bias", bias), *of_similarity):
         if isinstance(tensor, Tensor):
             check_no_gradient(name, tensor)
     if is_traced(*given):
@@ -175,7 +188,27 @@ def read_decode_inputs(
     positions = cache.slot_positions(int((slots + more).max()))
     if bias is not None and positions is not None:
         bias = _by_slot(bias, positions, extent)
-    return DecodeInputs(query, key, value, chosen, mask, bias, counts, left, past, extent, slots, positions, cross)
+    found = DecodeInputs(query, key, value, chosen, mask, bias, counts, left, past, extent, slots, positions, cross)
+    if not isinstance(chosen, Softmax) or chosen.log_decay is None:
+        return found
+    return found._replace(similarity=chosen.without_decay(), forgetting=_read_log_decay(found, chosen.log_decay))
+
+
+def _read_log_decay(step: DecodeInputs, log_decay: Tensor) -> Forgetting:
+    """The gates of all tokens of the sequence, as those of a mask in absolute positions."""
+    (batch, heads, n, total), device, positions = step.extent.shape, step.query.device, step.positions
+    if step.cross:
+        hint = "the queries of attend are no tokens of the sequence; use qkv.decode"
+        raise OptionError(complaint("log_decay", f"shape {tuple(log_decay.shape)}", "None in qkv.attend", hint))
+    axes = "batch, query heads, tokens of the longest row with the new ones"
+    check_log_decay(log_decay, step.query, (batch, heads, total), axes)
+    more = n if step.counts is None else step.counts
+    ends = torch.from_numpy(np.broadcast_to(step.past + more, (batch,)).copy()).to(device)
+    real, kept = torch.arange(total, device=device) < ends[:, None], tokens_kept(step.mask, step.extent, device)
+    at = torch.from_numpy(_positions(step.past, step.counts, step.left, n)).to(device)
+    if positions is not None:
+        positions = positions.to(device, torch.int64).repeat_interleave(heads // positions.shape[1], dim=1)
+    return forgetting_of(log_decay, at, real if kept is None else real & kept, positions)
 
 
 def check_cache_similarity(similarity: AnySimilarity | None) -> AnySimilarity:

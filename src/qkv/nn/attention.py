@@ -90,6 +90,9 @@ class Attention(ConfiguredModule):
         # The similarity's module, parameter or tensor is part of this module.
         if isinstance(chosen, FeatureMap) and isinstance(chosen.map, nn.Module):
             self.map = chosen.map
+        if getattr(chosen, "log_decay", None) is not None:
+            hint = "gates belong to the tokens of a call: give them to qkv.attention and qkv.decode"
+            raise OptionError(complaint("similarity", repr(chosen), "one without log_decay", hint))
         name, logits = LOGITS[0], getattr(chosen, "sink", None)
         if isinstance(chosen, Sigmoid):
             name, logits = LOGITS[1], chosen.bias

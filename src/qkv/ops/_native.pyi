@@ -62,6 +62,9 @@ def cache_attend(
     importance_from: Sequence[int] | None = None,
     sigmoid: bool = False,
     offset: float = 0.0,
+    decay_query: torch.Tensor | None = None,
+    decay_key: torch.Tensor | None = None,
+    decay_starts: torch.Tensor | None = None,
 ) -> None: ...
 def softmax_attention(
     query: torch.Tensor,
@@ -81,6 +84,9 @@ def softmax_attention(
     sink: torch.Tensor | None = None,
     sigmoid: bool = False,
     offset: float = 0.0,
+    decay_query: torch.Tensor | None = None,
+    decay_key: torch.Tensor | None = None,
+    decay_starts: torch.Tensor | None = None,
     threads: int,
 ) -> None: ...
 def linear_attention(

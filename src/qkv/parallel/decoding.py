@@ -106,6 +106,10 @@ def decode(
 
 
 def _check_similarity(step: DecodeInputs) -> None:
+    if step.forgetting is not None:
+        reason = "a rank does not have the gates of the others"
+        given = f"{step.similarity!r} with log_decay"
+        raise BackendRefused(complaint("similarity", given, "no log_decay in qkv.parallel", reason), (reason,))
     if not step.similarity.has_lse and not step.is_argmax:
         reason = "parts of ranks are merged by their log-sum-exp, or by the best score"
         given = f"{step.similarity!r} with a qkv.parallel.KVCache"

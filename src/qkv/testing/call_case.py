@@ -23,10 +23,10 @@ from qkv.masks import Causal, Dense, Extent, Padding, Predicate, Segments, Windo
 from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Sigmoid, Similarity, Softmax
 from qkv.states import KDA, AnyState, Decay, Delta, Gated, GatedDelta
 
-from .oracle import Oracle, attended_pairs, oracle
+from .oracle import Oracle, attended_pairs, oracle, sums_of_gates
 from .oracle import to_caller_dims as to_caller_dims
 from .poison import LAYOUTS, poison_masked
-from .tolerance import ErrorBounds, error_bounds
+from .tolerance import ErrorBounds, compute_dtype, error_bounds
 
 
 class Spec:
@@ -115,7 +115,8 @@ def build_similarity(spec: Spec | None, *, width: int, heads: int, dtype: torch.
     """qkv's similarity for a spec; None stays None.
 
     `softmax` takes scale, softcap and sink (a number, or "heads" for one drawn logit per head), with
-    seed; `sigmoid` scale and bias, which is given as a sink is; `argmax`; `polynomial` degree and offset;
+    seed (log_decay, the seed of gates, is left to `CallCase`); `sigmoid` scale and bias, which is given as
+    a sink is; `argmax`; `polynomial` degree and offset;
     `feature_map` map (a name in `MAPS`) and normalize; `similarity` function (a name in `FUNCTIONS`) and normalize.
 
     >>> build_similarity(Spec("polynomial", degree=3), width=4, heads=1, dtype=torch.float32).degree
@@ -125,7 +126,7 @@ def build_similarity(spec: Spec | None, *, width: int, heads: int, dtype: torch.
         return None
     options = dict(spec.options)
     made = {"positive_random": lambda: features.positive_random(width, 8, seed=1), "polynomial": features.polynomial}
-    seed = options.pop("seed", 0)
+    seed, _ = options.pop("seed", 0), options.pop("log_decay", None)
     for name in ("sink", "bias"):
         if options.get(name) == "heads":
             options[name] = torch.randn(heads, generator=generator(seed), dtype=torch.float64).to(dtype)
@@ -217,13 +218,18 @@ def build_state(
         return Decay(torch.rand(heads, generator=source, dtype=torch.float64).to(dtype) if rate is None else rate)
     kind, per = STATES[spec.kind], options.get("per", "feature" if spec.kind == "kda" else "token")
     wide = (*shape, features) if per == "feature" else shape
-    gate = torch.nn.functional.logsigmoid(3 * torch.randn(wide, generator=source, dtype=torch.float64) + 1)
-    chance = torch.rand(wide, generator=source, dtype=torch.float64)
-    gate = torch.where(chance < 0.1, 0.0, torch.where(chance > 0.95, -math.inf, gate)).to(dtype)
+    gate = draw_log_gates(wide, source, dtype)
     beta = 2 * torch.rand(shape, generator=source, dtype=torch.float64)
     beta = torch.where(beta < 0.3, 0.0, torch.where(beta > 1.7, 2.0, beta)).to(dtype)
     given = {"log_gate": gate, "beta": beta}
     return kind(**{field.name: given[field.name] for field in dataclasses.fields(kind)})
+
+
+def draw_log_gates(shape: tuple[int, ...], source: torch.Generator, dtype: torch.dtype) -> Tensor:
+    """Logarithms of gates of all sizes, 0 and 1 among them."""
+    gate = torch.nn.functional.logsigmoid(3 * torch.randn(shape, generator=source, dtype=torch.float64) + 1)
+    chance = torch.rand(shape, generator=source, dtype=torch.float64)
+    return torch.where(chance < 0.1, 0.0, torch.where(chance > 0.95, -math.inf, gate)).to(dtype)
 
 
 DTYPES = {str(dtype)[6:]: dtype for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)}
@@ -298,7 +304,18 @@ class CallCase:
 
     @cached_property
     def built_similarity(self) -> Any:
-        return build_similarity(self.similarity, width=self.width, heads=self.heads_q, dtype=self.torch_dtype)
+        built = build_similarity(self.similarity, width=self.width, heads=self.heads_q, dtype=self.torch_dtype)
+        if not self.forgets:
+            return built
+        assert self.similarity is not None
+        shape = {4: (self.batch, self.heads_q), 3: (self.batch,), 2: ()}[self.dims]
+        source = generator(self.similarity.options["log_decay"])
+        return dataclasses.replace(built, log_decay=draw_log_gates((*shape, self.len_k), source, self.torch_dtype))
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the similarity has gates."""
+        return self.similarity is not None and "log_decay" in self.similarity.options
 
     @cached_property
     def built_mask(self) -> Any:
@@ -317,7 +334,8 @@ class CallCase:
     @cached_property
     def attended(self) -> Tensor:
         """Which query attends to which key: (batch, heads_q, len_q, len_k)."""
-        allowed = attended_pairs(self.built_mask, self.built_bias, self.extent)
+        bias = self.by_definition(self.built_similarity, self.built_bias)["bias"]
+        allowed = attended_pairs(self.built_mask, bias, self.extent)
         return allowed if self.state is None else allowed.tril()
 
     @property
@@ -365,13 +383,28 @@ class CallCase:
     @cached_property
     def gold(self) -> Oracle:
         """The oracle's answer."""
-        rules = {"similarity": self.built_similarity, "bias": self.built_bias, "state": self.built_state}
-        return oracle(*self.tensors, mask=self.keep, **rules)
+        rules = self.by_definition(self.built_similarity, self.built_bias)
+        return oracle(*self.tensors, mask=self.keep, state=self.built_state, **rules)
 
     @cached_property
     def error_bounds(self) -> ErrorBounds:
         """The bounds that an answer's error must stay within."""
-        return error_bounds(*self.tensors, self.gold, self.built_similarity, self.built_bias, self.built_state)
+        rules = self.by_definition(self.built_similarity, self.built_bias, compute_dtype(self.torch_dtype))
+        return error_bounds(*self.tensors, self.gold, rules["similarity"], rules["bias"], self.built_state)
+
+    def by_definition(self, similarity: Any, bias: Tensor | None, dtype: torch.dtype = torch.float64) -> dict[str, Any]:
+        """The similarity without gates, and the bias with their sums, which the oracle adds to the scores."""
+        if not self.forgets:
+            return {"similarity": similarity, "bias": bias}
+        parts = self.built_mask.resolved(self.extent).parts()
+        first = min(part.offset for part in parts if isinstance(part, Causal))
+        real = torch.ones(self.batch, self.len_k, dtype=torch.bool)
+        for part in parts:
+            if isinstance(part, Padding):
+                real &= attended_pairs(part, None, self.extent)[:, 0, 0]
+        gates = similarity.log_decay.double().reshape(self.batch, self.heads_q, self.len_k)
+        sums = to_caller_dims(sums_of_gates(gates, first, real, self.len_q), self.dims).to(dtype)
+        return {"similarity": similarity.without_decay(), "bias": sums if bias is None else sums + bias}
 
     def _draw(self, heads: int, length: int, width: int, which: int) -> Tensor:
         shape, source = (self.batch, heads, length, width), generator(10 * self.seed + which)

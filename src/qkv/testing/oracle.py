@@ -115,6 +115,28 @@ def oracle(
     return Oracle(found, lses if isinstance(similarity, Softmax) else None, kept, attended)
 
 
+def sums_of_gates(log_decay: Tensor, first: int, real: Tensor | None, len_q: int) -> Tensor:
+    """Σ log f_t over the tokens t after key j up to query i, at position first + i: (batch, heads, len_q, len_k).
+
+    Args:
+        log_decay: (batch, heads, len_k); from −1e8 on downwards a gate is −infinity.
+        first: the position of query 0.
+        real: (batch, len_k), False for tokens whose gates count as 0.
+        len_q: the number of queries.
+
+    >>> sums_of_gates(torch.tensor([[[-1.0, -2.0, -math.inf, -4.0]]]), 1, None, 3)[0, 0].tolist()
+    [[-2.0, 0.0, 0.0, 0.0], [-inf, -inf, 0.0, 0.0], [-inf, -inf, -4.0, 0.0]]
+    """
+    gates = log_decay.masked_fill(log_decay <= -1e8, -math.inf)
+    gates = gates if real is None else gates.masked_fill(~real[:, None], 0.0)
+    rows = [gates.new_zeros(*gates.shape[:2], 0, gates.shape[2])]
+    for end in range(max(first, 0) + 1 if len_q else 1, first + len_q + 1):
+        before = gates[..., 1:end].flip(-1).cumsum(-1).flip(-1)
+        rows.append(torch.nn.functional.pad(before, (0, gates.shape[2] - before.shape[2]))[:, :, None])
+    early = gates.new_zeros(*gates.shape[:2], min(max(-first, 0), len_q), gates.shape[2])  # queries before all keys
+    return torch.cat([early, *rows], dim=2)
+
+
 def state_answers(
     q: Tensor, k: Tensor, v: Tensor, attended: Tensor, similarity: Any, state: AnyState
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -216,6 +216,7 @@ def _fits_any_batch(call: CallCase) -> bool:
     return (
         call.batch > 1
         and call.state is None
+        and not call.forgets
         and call.bias in (None, "row")
         and kinds <= {"and", "or", "causal", "window"}
     )
@@ -336,7 +337,8 @@ def _can_split(call: CallCase) -> bool:
     plain = call.mask is None or call.mask.kind == "dense"
     causal = call.mask is not None and call.mask.kind == "causal" and "offset" in call.mask.options
     sink = None if call.similarity is None else call.similarity.options.get("sink")
-    return call.kind == "softmax" and sink is None and call.len_k > 1 and (plain or causal)
+    # Queries after the last key of a part have no gates.
+    return call.kind == "softmax" and sink is None and not call.forgets and call.len_k > 1 and (plain or causal)
 
 
 @check(5, applies=_can_split, wants=["lse"])

@@ -18,7 +18,7 @@ from ..call_case import CallCase
 from ..tolerance import Answer, repeat_heads
 
 GATES = ("rate", "log_gate", "beta")  # the tensors of a state
-LOGITS = {"sink": "sink", "own bias": "bias"}  # the tensors of a similarity, and their fields
+LOGITS = {"sink": "sink", "own bias": "bias", "log_decay": "log_decay"}  # the tensors of a similarity, and their fields
 
 
 class Claims(Protocol):
