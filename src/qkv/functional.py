@@ -19,6 +19,7 @@ from .forgetting import check_log_decay
 from .inputs import AttentionInputs, is_compiling, raise_unknown_arguments, read_inputs
 from .masks import Causal, Mask, Segments, as_mask
 from .ops.loader import limit_threads_after_fork
+from .scoring import ScoreFunction
 from .similarity import AnySimilarity, Softmax, as_similarity
 from .states import AnyState, as_state
 
@@ -30,7 +31,7 @@ class Options(TypedDict, total=False):
 
     similarity: AnySimilarity | None
     mask: Mask | None
-    bias: Tensor | None
+    bias: Tensor | ScoreFunction | None
     state: AnyState | None
     initial_state: Tensor | None
     dropout: float
@@ -100,7 +101,7 @@ def attention(
     *,
     similarity: AnySimilarity | None = None,
     mask: Mask | None = None,
-    bias: Tensor | None = None,
+    bias: Tensor | ScoreFunction | None = None,
     state: AnyState | None = None,
     initial_state: Tensor | None = None,
     dropout: float = 0.0,
@@ -119,8 +120,11 @@ def attention(
         value: (batch, heads_kv, len_k, width_v).
         similarity: `Softmax()` when None; `Argmax`, `Polynomial`, `FeatureMap` or `Similarity`.
         mask: a mask of `qkv.masks`; True attends.
-        bias: numbers that broadcast to (batch, heads_q, len_q, len_k) and are added to softmax's scores, in the order
-            scale → softcap → bias → mask.
+        bias: numbers that broadcast to (batch, heads_q, len_q, len_k) and are added to the scores of `Softmax` and
+            `Sigmoid`, in the order scale → softcap → log_decay → bias → mask. Or a function(scores, batch, head, query,
+            key) that returns the scores which replace a block of them: scores (batch, heads, queries, keys) in float32
+            or, for float64 inputs, float64, 0 where the mask does not attend; then the indices as integer tensors that
+            broadcast to it. It must compute each pair on its own; what it uses may be learned.
         state: for similarities with features: what the sums Σ_j φ(k_j) v_jᵀ do before a token is added (`Decay`,
             `Gated`, `Delta`, `GatedDelta`, `KDA` of qkv.states). Such a call is causal; mask may be None, `Causal()`,
             `Padding` and `Segments`.
@@ -167,7 +171,7 @@ def explain(
     *,
     similarity: AnySimilarity | None = None,
     mask: Mask | None = None,
-    bias: Tensor | None = None,
+    bias: Tensor | ScoreFunction | None = None,
     state: AnyState | None = None,
     initial_state: Tensor | None = None,
     dropout: float = 0.0,

@@ -34,6 +34,7 @@ from .features import feature_count
 from .forgetting import Forgetting, check_log_decay, forgetting_of
 from .masks import Causal, Extent, Mask, Padding, Segments, as_mask
 from .masks.grid import as_integer, describe
+from .scoring import ScoreFunction, ScoreRule, check_score_function
 from .shapes import Bool, Float
 from .similarity import AnySimilarity, Sigmoid, Softmax, as_similarity
 from .states import AnyState, Decay, as_state
@@ -108,6 +109,7 @@ class AttentionInputs(NamedTuple):
     state: StateInputs | None = None
     return_state: bool = False
     forgetting: Forgetting | None = None
+    score_rule: ScoreRule | None = None
 
     @property
     def mask_parts(self) -> tuple[Mask, ...]:
@@ -164,13 +166,6 @@ def unfold_group(tensor: Tensor, heads_q: int) -> Tensor:
     return tensor if heads_q == heads_kv else tensor.reshape(batch, heads_q, rows * heads_kv // heads_q, n)
 
 
-def cut(tensor: Tensor, *parts: slice) -> Tensor:
-    """A part of each axis of a tensor that broadcasts: axes of size 1 stay."""
-    whole = slice(None)
-    index = tuple(part if size > 1 else whole for part, size in zip(parts, tensor.shape, strict=True))
-    return tensor if index == (whole,) * len(index) else tensor[index]
-
-
 def compact(tensor: Tensor) -> Tensor:
     """The same numbers, contiguous and aligned, so that the layout of the inputs cannot change a bit of the result: on
     some processors a product q kᵀ rounds differently when its rows start at other addresses (docs/log.md).
@@ -210,7 +205,7 @@ def read_inputs(
     value: Tensor,
     similarity: AnySimilarity | None,
     mask: Mask | None,
-    bias: Tensor | None,
+    bias: Tensor | ScoreFunction | None,
     dropout: float,
     backend: str,
     return_lse: bool,
@@ -219,8 +214,9 @@ def read_inputs(
     initial_state: Tensor | None = None,
     return_state: bool = False,
     forgetting: Forgetting | None = None,
+    score_rule: ScoreRule | None = None,
 ) -> AttentionInputs:
-    """Check every argument of `attention` once. forgetting: gates that were read already."""
+    """Check every argument of `attention` once. forgetting, score_rule: gates and a bias that were read already."""
     dims = check_tensors(query, key, value)
     if dims != 4:
         query, key, value = (_to_four_dimensions(tensor, dims) for tensor in (query, key, value))
@@ -238,6 +234,9 @@ def read_inputs(
     learns = query.requires_grad or key.requires_grad or value.requires_grad
     if mask is not None:
         mask = resolve_mask(mask, extent, traced)
+    if callable(bias):
+        score_rule, bias = ScoreRule.over(check_score_function(bias, chosen), extent, query.device), None
+        learns = torch.is_grad_enabled()  # what the function uses may be learned
     if bias is not None:
         bias = check_bias(bias, query, extent, chosen)
     chosen, bias = fold_bias(chosen, bias, query, heads)
@@ -267,13 +266,14 @@ def read_inputs(
         None if bias is None else bias.shape,
         state_kind,
         forgetting is not None,
+        score_rule is not None,
     )
     signature = backend, query.dtype, query.device.type, extent, heads_kv, width, width_v, kinds, flags
     returns = return_lse, return_weights
     sizes = extent, heads_kv, width, width_v
     return AttentionInputs(
         query, key, value, chosen, mask, bias, dropout, backend, *returns, *sizes, needs_grad, traced, signature, scan,
-        return_state, forgetting,
+        return_state, forgetting, score_rule,
     )  # fmt: skip
 
 
@@ -613,7 +613,8 @@ def check_bias(bias: Tensor, query: Tensor, extent: Extent, similarity: AnySimil
         raise OptionError(complaint("bias", f"a tensor with {similarity!r}", "None", hint))
     wanted = "numbers to add to the scores"
     if not isinstance(bias, Tensor):
-        raise DtypeError(complaint("bias", type(bias).__name__, f"a torch.Tensor of {wanted}"))
+        wanted = f"a torch.Tensor of {wanted}, or a function of scores for qkv.attention and qkv.decode"
+        raise DtypeError(complaint("bias", type(bias).__name__, wanted))
     if bias.dtype is torch.bool:
         raise MaskTypeError(complaint("bias", "dtype torch.bool", wanted, "write mask=qkv.Dense(...)"))
     if bias.dtype is not query.dtype and bias.dtype is not compute_dtype(query.dtype):

@@ -37,6 +37,8 @@ def refused_by_sdpa(call: CallCase, wants: Wants) -> str | None:
         return "flash kernel has no softcap"
     if call.forgets:
         return "flash kernel has no log_decay"
+    if call.bias == "function":
+        return "not a function of scores"
     return NO_WEIGHTS if "weights" in wants else None
 
 
@@ -51,6 +53,8 @@ def refused_by_native(call: CallCase, wants: Wants) -> str | None:
         return "the kernel computes Softmax and Sigmoid"
     if call.dtype == "float64":
         return "the kernel computes in float32"
+    if call.bias == "function":
+        return "not a function of scores"
     if "weights" in wants:
         return NO_WEIGHTS
     return "the kernel has no derivative" if "grad" in wants else None

@@ -76,6 +76,9 @@ DEMANDS = {
     "weights": Demand(lambda call: call.return_weights, NO_WEIGHTS),
     "softcap": Demand(lambda call: getattr(call.similarity, "softcap", None) is not None, "{engine} has no softcap"),
     "forgetting": Demand(lambda call: call.forgetting is not None, "{engine} has no log_decay"),
+    "score functions": Demand(
+        lambda call: call.score_rule is not None, "{engine} takes a tensor as bias, not a function of scores"
+    ),
     "dropout": Demand(lambda call: call.dropout > 0, "{engine} has no dropout"),
     "gradients": Demand(lambda call: call.needs_grad, "{engine} has no derivative; call it under torch.no_grad()"),
     "other devices": Demand(lambda call: not call.query.is_cpu, "{engine} runs on the CPU, not on {device}"),

@@ -259,6 +259,8 @@ def describe(call: AttentionInputs) -> str:
         parts.append(f"state={call.signature[7][3][0][0]}")
     if call.forgetting is not None:
         parts.append("log_decay")
+    if call.score_rule is not None:
+        parts.append(f"bias={getattr(call.score_rule.function, '__name__', 'a function')}")
     if call.bias is not None:
         parts.append(f"bias {tuple(call.bias.shape)}")
     if call.dropout:

@@ -106,6 +106,7 @@ NATIVE = Backend(
     lacks=(
         "tracing",
         "similarities without scores",
+        "score functions",
         "weights",
         "dropout",
         "gradients",

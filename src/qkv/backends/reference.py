@@ -25,6 +25,7 @@ from ..cost.price import Cost, product_flops
 from ..errors import DtypeError, ShapeError, complaint
 from ..features import TensorMap, apply_feature_map, identity
 from ..inputs import AttentionInputs, compact, compute_dtype, fold_group, is_traced, unfold_group
+from ..scoring import ScoreRule
 from ..shapes import Bool, Float, Int
 from ..similarity import AnySimilarity, FeatureMap, Polynomial, Sigmoid, Softmax
 from .base import NEG_INF, Backend, Result, attended_pairs
@@ -51,6 +52,7 @@ class Tile(NamedTuple):
         bias: Numbers that broadcast to the scores.
         sink: (heads_q or 1, 1, 1).
         finite: Whether query, key and value are known to be finite.
+        score_rule: Changes the scores after the bias is added; None for no change.
     """
 
     query: Tensor
@@ -60,6 +62,7 @@ class Tile(NamedTuple):
     bias: Tensor | None
     sink: Tensor | None
     finite: bool
+    score_rule: ScoreRule | None = None
 
 
 def attend(call: AttentionInputs, tile: Tile) -> Result:
@@ -90,6 +93,8 @@ def _masked_scores(call: AttentionInputs, tile: Tile, similarity: Softmax | Sigm
         scores = similarity.softcap * torch.tanh(scores / similarity.softcap)
     if tile.bias is not None:
         scores = scores + tile.bias
+    if tile.score_rule is not None:
+        scores = tile.score_rule(scores if keep is None else scores.masked_fill(~keep, 0.0))
     if keep is not None:
         scores = scores.masked_fill(~keep, NEG_INF)
     return scores, keep
@@ -371,7 +376,7 @@ def run(call: AttentionInputs) -> Result:
     bias = call.bias
     if call.forgetting is not None:
         bias = call.forgetting.added_to(bias, compute_dtype(query.dtype))
-    result = attend(call, Tile(query, key, value, keep, bias, call.sink, finite))
+    result = attend(call, Tile(query, key, value, keep, bias, call.sink, finite, call.score_rule))
     dtype = call.query.dtype
     weights = result.weights.to(dtype) if call.return_weights and result.weights is not None else None
     return Result(result.out.to(dtype), result.lse, weights)

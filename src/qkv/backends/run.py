@@ -76,7 +76,7 @@ def run_as_operator(call: AttentionInputs) -> Result | None:
     """The call as one operator of a compiled program; None if it has to be traced."""
     if call.backend == "reference" or call.dropout or call.return_weights or call.state or not _in_program():
         return None
-    if call.forgetting is not None:
+    if call.forgetting is not None or call.score_rule is not None:
         return None
     similarity, mask = describe_similarity(call.similarity), describe_mask(call.mask, call.extent, call.query.device)
     if similarity is None or mask is None:

@@ -22,7 +22,6 @@ from ..inputs import (
     AttentionInputs,
     check_flags,
     compute_dtype,
-    cut,
     fold_bias,
     in_transform,
     is_compiling,
@@ -33,6 +32,7 @@ from ..masks import Causal, Dense, Mask, Padding, Window
 from ..ops import library
 from ..ops.kernels import NativeStep
 from ..ops.loader import limit_threads_after_fork
+from ..scoring import ScoreFunction, cut
 from ..shapes import Float
 from ..similarity import AnySimilarity, Argmax, Sigmoid, Softmax, as_similarity
 from ..states import AnyState
@@ -70,7 +70,7 @@ def decode(
     *,
     similarity: AnySimilarity | None = ...,
     mask: Mask | None = ...,
-    bias: Tensor | None = ...,
+    bias: Tensor | ScoreFunction | None = ...,
     lengths: Any = ...,
     padding: str = ...,
     return_weights: Literal[False] = ...,
@@ -86,7 +86,7 @@ def decode(
     *,
     similarity: AnySimilarity | None = ...,
     mask: Mask | None = ...,
-    bias: Tensor | None = ...,
+    bias: Tensor | ScoreFunction | None = ...,
     lengths: Any = ...,
     padding: str = ...,
     return_weights: bool,
@@ -101,7 +101,7 @@ def decode(
     *,
     similarity: AnySimilarity | None = None,
     mask: Mask | None = None,
-    bias: Tensor | None = None,
+    bias: Tensor | ScoreFunction | None = None,
     state: AnyState | None = None,
     lengths: Any = None,
     padding: str = _RIGHT,
@@ -126,7 +126,8 @@ def decode(
         similarity: `Softmax` (if None), `Sigmoid`, `Argmax` or `Similarity`.
         mask: In absolute positions of queries and keys. The query axis of a tensor is the whole sequence, or the n new
             tokens.
-        bias: Added to the scores; broadcasts to (batch, heads_q, n, total).
+        bias: Added to the scores; broadcasts to (batch, heads_q, n, total). Or a function of scores as of `attention`,
+            which is given absolute positions of queries and keys; torch computes it.
         state: The gates of the new tokens, for a `LinearState` that was made with `state=`.
         lengths: How many of the n tokens are real in each row; all if None. Padding is not stored, and its output is 0.
         padding: Where the padding of a shorter row is: "right" or "left" of its real tokens.
@@ -198,7 +199,7 @@ def attend(
     *,
     similarity: AnySimilarity | None = None,
     mask: Mask | None = None,
-    bias: Tensor | None = None,
+    bias: Tensor | ScoreFunction | None = None,
     return_lse: bool = False,
     return_weights: bool = False,
     **unknown: Never,
@@ -216,7 +217,8 @@ def attend(
         cache: A `KVCache`.
         similarity: `Softmax` (if None), `Sigmoid`, `Argmax` or `Similarity`.
         mask: Over (n, positions); a tensor's axis of keys is all positions, evicted ones included.
-        bias: Added to the scores; broadcasts to (batch, heads_q, n, positions).
+        bias: Added to the scores; broadcasts to (batch, heads_q, n, positions). Or a function of scores, for query i of
+            n and the positions of keys.
         return_lse: Return log Σ_j exp(score) too, sink included; softmax only.
         return_weights: Return the weights too, as `decode` does.
 
@@ -327,7 +329,7 @@ class _Options(NamedTuple):
 
     similarity: AnySimilarity | None
     mask: Mask | None
-    bias: Tensor | None
+    bias: Tensor | ScoreFunction | None
     lengths: Any
     padding: str
 
@@ -414,7 +416,7 @@ def _run(
             options = kernel_options(step)
             attend_native(step, cache, found, options, *counted)
             sink_varies = isinstance(step.similarity, Softmax) and isinstance(step.similarity.sink, Tensor)
-            varies = sink_varies or step.forgetting is not None
+            varies = sink_varies or step.forgetting is not None or step.score_rule is not None
             if not varies and step.mask is None and step.bias is None and step.counts is None:
                 cache._plan = _make_plan(step, cache, similarity, options)
         ready = cache.prepare(extent.len_q, step.counts)
@@ -433,6 +435,9 @@ def _decode_in_graph(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, 
     """Call the operator that torch.compile traces; it finds the cache through its handle at run time."""
     similarity, mask, bias, lengths, padding = options
     chosen = check_cache_similarity(similarity)
+    if callable(bias):
+        reason = "a compiled step calls no function of scores"
+        raise BackendRefused(complaint("bias", "a function", "a tensor under torch.compile", reason), (reason,))
     if isinstance(chosen, Softmax) and chosen.log_decay is not None:
         reason = "a compiled step does not know how many tokens there are gates for"
         wanted = "no log_decay under torch.compile"
@@ -586,7 +591,7 @@ def _gathered_inputs(step: DecodeInputs, cache: KVCache) -> AttentionInputs:
     bias = None if step.bias is None else step.bias.to(dtype)
     causal = Causal(offset=keys - extent.len_q)
     backend = _gathered_backend(extent.cells)
-    returns, gates = (False, False), {"forgetting": step.forgetting}
+    returns, gates = (False, False), {"forgetting": step.forgetting, "score_rule": step.score_rule}
     return read_inputs(step.query.to(dtype), key, value, step.similarity, causal, bias, 0.0, backend, *returns, **gates)
 
 
@@ -598,6 +603,8 @@ def native_reasons_against(step: DecodeInputs, storage: StorageFormat) -> tuple[
     reasons = list(ops.reasons())
     if not (step.similarity.has_scores or step.is_argmax):
         reasons.append(f"the kernel computes Softmax, Sigmoid and Argmax, not {type(step.similarity).__name__}")
+    if step.score_rule is not None:
+        reasons.append("the kernel takes a tensor as bias, not a function of scores")
     if step.forgetting is not None and step.positions is not None:
         reasons.append("the kernel finds gates by position, and tokens were evicted from between")
     if step.forgetting is not None and bool((step.forgetting.odd > 0).any()):
@@ -732,12 +739,10 @@ def attend_gathered(
                 query = step.query.detach()[rows, :, j0:j1].to(dtype)
                 backend = _gathered_backend(0 if return_weights else math.prod(query.shape[:3]) * (stop - start))
                 returns = return_lse, return_weights
-                gates = step.forgetting
-                if gates is not None:
-                    gates = gates.part(rows, slice(None), slice(j0, j1), slice(start, stop))
-                call = read_inputs(
-                    query, key, value, step.similarity, mask, bias, 0.0, backend, *returns, forgetting=gates
-                )
+                pairs = rows, slice(None), slice(j0, j1), slice(start, stop)
+                terms = {"forgetting": step.forgetting, "score_rule": step.score_rule}
+                terms = {name: None if term is None else term.part(*pairs) for name, term in terms.items()}
+                call = read_inputs(query, key, value, step.similarity, mask, bias, 0.0, backend, *returns, **terms)
                 result = choose(call).run(call)
                 found.out[rows, :, j0:j1] = result.out
                 if found.lse is not None and result.lse is not None:

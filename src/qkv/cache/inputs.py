@@ -38,6 +38,7 @@ from ..inputs import (
 from ..masks import Band, Causal, Dense, Extent, Mask, Padding, Segments, Window, as_mask
 from ..masks.grid import Grid, TorchGrid, shape_of
 from ..masks.joined import And, Joined
+from ..scoring import ScoreFunction, ScoreRule, check_score_function
 from ..similarity import AnySimilarity, Softmax, as_similarity
 
 
@@ -82,6 +83,7 @@ class DecodeInputs(NamedTuple):
     extent: batch, heads_q, n, and the length of the longest row including the new tokens.
     slots: the slots of each row that are in use before the call; past where nothing was evicted.
     positions: of each slot, (batch, heads_kv, slots); None where slots are positions.
+    score_rule: a bias that is a function of scores, for the new queries and the slots.
     forgetting: the gates of `Softmax(log_decay=...)`, which the similarity then has no more.
     cross: the queries are not tokens of the cache: query i of n, as in `attention`; key and value are None.
     """
@@ -100,6 +102,7 @@ class DecodeInputs(NamedTuple):
     positions: Tensor | None = None
     cross: bool = False
     forgetting: Forgetting | None = None
+    score_rule: ScoreRule | None = None
 
     @property
     def stored_end(self) -> int:
@@ -138,7 +141,7 @@ def read_decode_inputs(
     cache: _Lengths,
     similarity: AnySimilarity | None,
     mask: Mask | None,
-    bias: Tensor | None,
+    bias: Tensor | ScoreFunction | None,
     lengths: Any,
     padding: str,
 ) -> DecodeInputs:
@@ -180,15 +183,23 @@ def read_decode_inputs(
         mask = _resolve_positions(mask, extent, past, counts, left)
         if cache.window is not None and not cache.sinks:
             _check_reach(mask, extent, _positions(past, counts, left, n), cache.window)
+    positions = cache.slot_positions(int((slots + more).max()))
+    rule = None
+    if callable(bias):
+        at = torch.from_numpy(_positions(past, counts, left, n, cross)).to(query.device)
+        by_head = None if positions is None else _of_query_heads(positions, heads, query.device)
+        rule = ScoreRule.over(check_score_function(bias, chosen), extent, query.device, at, by_head)
+        bias = None
     if bias is not None:
         bias = check_bias(bias, query, extent, chosen)
     chosen, bias = fold_bias(chosen, bias, query, heads)
     if isinstance(sink, Tensor):
         check_sink(sink, query, heads)
-    positions = cache.slot_positions(int((slots + more).max()))
     if bias is not None and positions is not None:
         bias = _by_slot(bias, positions, extent)
-    found = DecodeInputs(query, key, value, chosen, mask, bias, counts, left, past, extent, slots, positions, cross)
+    found = DecodeInputs(
+        query, key, value, chosen, mask, bias, counts, left, past, extent, slots, positions, cross, score_rule=rule
+    )
     if not isinstance(chosen, Softmax) or chosen.log_decay is None:
         return found
     return found._replace(similarity=chosen.without_decay(), forgetting=_read_log_decay(found, chosen.log_decay))
@@ -206,9 +217,13 @@ def _read_log_decay(step: DecodeInputs, log_decay: Tensor) -> Forgetting:
     ends = torch.from_numpy(np.broadcast_to(step.past + more, (batch,)).copy()).to(device)
     real, kept = torch.arange(total, device=device) < ends[:, None], tokens_kept(step.mask, step.extent, device)
     at = torch.from_numpy(_positions(step.past, step.counts, step.left, n)).to(device)
-    if positions is not None:
-        positions = positions.to(device, torch.int64).repeat_interleave(heads // positions.shape[1], dim=1)
+    positions = None if positions is None else _of_query_heads(positions, heads, device)
     return forgetting_of(log_decay, at, real if kept is None else real & kept, positions)
+
+
+def _of_query_heads(positions: Tensor, heads: int, device: torch.device) -> Tensor:
+    """The position of each slot for each query head."""
+    return positions.to(device, torch.int64).repeat_interleave(heads // positions.shape[1], dim=1)
 
 
 def check_cache_similarity(similarity: AnySimilarity | None) -> AnySimilarity:

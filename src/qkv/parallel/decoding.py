@@ -106,6 +106,9 @@ def decode(
 
 
 def _check_similarity(step: DecodeInputs) -> None:
+    if step.score_rule is not None:
+        reason = "a function of scores is given the whole sequence, of which a rank has a part"
+        raise BackendRefused(complaint("bias", "a function", "a tensor in qkv.parallel", reason), (reason,))
     if step.forgetting is not None:
         reason = "a rank does not have the gates of the others"
         given = f"{step.similarity!r} with log_decay"

@@ -196,6 +196,12 @@ def draw_bias(extent: Extent, kind: str, seed: int, dtype: torch.dtype) -> Tenso
     return numbers.to(dtype)
 
 
+def distance_terms(scores: Tensor, batch: Any, head: Any, query: Any, key: Any) -> Tensor:
+    """A bias that is a function: less for distant keys, in proportion to the head, and more for each third key."""
+    terms = 0.25 * ((batch + key) % 3) - 0.0625 * (head + 1) * (query - key).abs()
+    return scores + terms.to(scores.dtype)
+
+
 # States whose specs have the options per ("token" or "feature") and seed; "decay" has a rate or draws one per head.
 STATES: dict[str, type[AnyState]] = {"gated": Gated, "delta": Delta, "gated_delta": GatedDelta, "kda": KDA}
 
@@ -246,7 +252,7 @@ class CallCase:
         values: "gaussian"; "large" has queries 30 times as long, so that softmax saturates; "integers" are
             exact in every dtype and full of ties; "poisoned" has NaN, infinity and 1e30 wherever nothing
             is attended.
-        bias: None or one of `BIASES`.
+        bias: None, one of `BIASES`, or "function", which is `distance_terms`.
         state: None or a spec for `build_state`; such a call is causal, with as many queries as keys.
         layout: a name in `qkv.testing.poison.LAYOUTS`; with "expanded" every batch row (with dims 2 every
             key) has the same keys and values, at stride 0.
@@ -322,7 +328,9 @@ class CallCase:
         return build_mask(self.mask, self.extent)
 
     @cached_property
-    def built_bias(self) -> Tensor | None:
+    def built_bias(self) -> Any:
+        if self.bias == "function":
+            return distance_terms
         return None if self.bias is None else draw_bias(self.extent, self.bias, self.seed + 3, self.torch_dtype)
 
     @cached_property
@@ -390,10 +398,25 @@ class CallCase:
     def error_bounds(self) -> ErrorBounds:
         """The bounds that an answer's error must stay within."""
         rules = self.by_definition(self.built_similarity, self.built_bias, compute_dtype(self.torch_dtype))
-        return error_bounds(*self.tensors, self.gold, rules["similarity"], rules["bias"], self.built_state)
+        bounds = error_bounds(*self.tensors, self.gold, rules["similarity"], rules["bias"], self.built_state)
+        if not self.forgets:
+            return bounds
+        # The sum of gates between two tokens is a difference of sums from the first token on, in float64.
+        sums = self.built_similarity.log_decay.double().clamp(min=-1e8).nan_to_num(neginf=0.0).sum(-1).abs().max()
+        off, parts = 4 * torch.finfo(torch.float64).eps * sums, dict(bounds.parts)
+        for name, part in parts.items():
+            size = part.magnitude if name == "out" else 1.0
+            parts[name] = dataclasses.replace(part, rounding=part.rounding + off * size)
+        return dataclasses.replace(bounds, parts=parts)
 
-    def by_definition(self, similarity: Any, bias: Tensor | None, dtype: torch.dtype = torch.float64) -> dict[str, Any]:
-        """The similarity without gates, and the bias with their sums, which the oracle adds to the scores."""
+    def by_definition(self, similarity: Any, bias: Any, dtype: torch.dtype = torch.float64) -> dict[str, Any]:
+        """The similarity without gates, and what the oracle adds to the scores: the bias, and the sums of gates."""
+        if callable(bias):
+            sizes = (self.batch, self.heads_q, self.len_q, self.len_k)
+            places = (
+                torch.arange(n).reshape([-1 if k == axis else 1 for k in range(4)]) for axis, n in enumerate(sizes)
+            )
+            bias = to_caller_dims(bias(torch.zeros(sizes, dtype=torch.float64), *places), self.dims).to(dtype)
         if not self.forgets:
             return {"similarity": similarity, "bias": bias}
         parts = self.built_mask.resolved(self.extent).parts()

@@ -38,7 +38,7 @@ def similarities(kinds: Sequence[str] = KINDS) -> Any:
         "sink": of(("heads", 0.0, 1.5, -3.0)),
     }
     options: dict[str, dict[str, st.SearchStrategy[Any]]] = {
-        "sigmoid": {"scale": of((None, 1.0, -0.5)), "bias": of((None, "heads", 0.0, -3.0))},
+        "sigmoid": {"scale": of((None, 1.0, -0.5)), "bias": of((None, 0.0, -3.0))},
         "polynomial": {"degree": st.integers(0, 4), "offset": of((1.0, 0.0, 0.5, -0.5))},
         "feature_map": {"map": of(MAPS), "normalize": of((True, True, False))},
         "similarity": {"function": of(sorted(FUNCTIONS)), "normalize": of((True, True, False))},

@@ -168,7 +168,7 @@ def _gradients_by(call: CallCase, dtype: torch.dtype | None, compute: Callable[.
     leaves = leaves_of(call, dtype)
     given = {"similarity": call.built_similarity} | arguments(call, leaves)
     inner = torch.float64 if dtype is torch.float64 else compute_dtype(call.torch_dtype)
-    given |= call.by_definition(given["similarity"], given.get("bias"), inner)
+    given |= call.by_definition(given["similarity"], given.get("bias", call.built_bias), inner)
     out = compute(**given).out
     return differentiate(out, leaves, cotangent_like(out.to(call.torch_dtype)).to(out.dtype))
 

@@ -63,7 +63,7 @@ SIZES = {
     "two chunks": (67, 67, 5, 3),
 }
 
-BIASES = {"none": None, "full": "full", "row": "row", "heads": "heads", "holes": "holes"}
+BIASES = {"none": None, "full": "full", "row": "row", "heads": "heads", "holes": "holes", "function": "function"}
 
 
 def _segments(count: int, length: int) -> tuple[int, ...]:

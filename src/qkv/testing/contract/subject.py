@@ -114,7 +114,7 @@ def gradients(
 def leaves_of(call: CallCase, dtype: torch.dtype | None = None, **changes: Tensor) -> dict[str, Tensor]:
     """The call's tensors as new leaves that require gradients."""
     given = {**call.kwargs, **changes}
-    found = {name: given[name] for name in ("query", "key", "value", "bias") if given[name] is not None}
+    found = {name: given[name] for name in ("query", "key", "value", "bias") if isinstance(given[name], Tensor)}
     for name, field_name in LOGITS.items():
         if isinstance(logits := getattr(call.built_similarity, field_name, None), Tensor):
             found[name] = logits
