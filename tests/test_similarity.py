@@ -29,7 +29,7 @@ def test_sigmoid_is_refused_where_it_has_no_meaning() -> None:
         qkv.attention(x, x, x, similarity=qkv.Sigmoid(), backend="sdpa")
 
 
-def test_sigmoid_of_nothing_is_zero_and_weights_stand_alone() -> None:
+def test_an_empty_row_of_sigmoid_is_zero_and_its_weights_stand_alone() -> None:
     q, k, v = torch.randn(1, 1, 2, 3), torch.randn(1, 1, 5, 3), torch.randn(1, 1, 5, 2)
     keep = torch.tensor([[True] * 5, [False] * 5])
     out, weights = qkv.attention(q, k, v, similarity=qkv.Sigmoid(), mask=qkv.Dense(keep), return_weights=True)

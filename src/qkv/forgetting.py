@@ -95,7 +95,7 @@ def forgetting_of(
     sums = gates.double().masked_fill(odd | forgets, 0.0).cumsum(-1)
     starts, lasts = (torch.where(found, every, 0).cummax(-1).values if total else every for found in (forgets, odd))
     places = at.clamp(0, max(total - 1, 0))[:, None].expand(batch, heads, -1)
-    by_query = (t.gather(2, places) if total else t.new_zeros(places.shape) for t in (sums, starts, lasts))
+    by_query = (t.gather(2, places) if total else t.new_zeros(places.shape) + t.sum() for t in (sums, starts, lasts))
     keys = sums if positions is None else sums.gather(2, positions.clamp(max=max(total - 1, 0)))
     query, begin, last = by_query
     return Forgetting(query, keys, every[None, None] if positions is None else positions, begin, last)

@@ -443,7 +443,7 @@ def _decode_in_graph(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, 
         wanted = "no log_decay under torch.compile"
         raise BackendRefused(complaint("similarity", repr(chosen), wanted, reason), (reason,))
     if type(chosen) not in (Softmax, Sigmoid, Argmax):
-        reason = f"a compiled step has no function of its own, as {type(chosen).__name__} may have"
+        reason = f"a compiled step calls no function, as {type(chosen).__name__} may do"
         wanted = "Softmax, Sigmoid or Argmax under torch.compile"
         raise BackendRefused(complaint("similarity", repr(chosen), wanted, reason), (reason,))
     chosen, own = fold_bias(chosen, None, query, query.shape[1])
