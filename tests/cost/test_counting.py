@@ -349,6 +349,12 @@ def test_sigmoid_has_no_sum_and_no_quotient() -> None:
     assert sigmoid.products == soft.products
 
 
+def test_gates_are_subtracted_and_added_for_each_pair() -> None:
+    plain, forgetting = (counted("blockwise", qkv.Softmax(log_decay=gates)) for gates in (None, torch.zeros(3)))
+    assert forgetting.line("decay").flops == 2 * plain.line("largest").flops
+    assert forgetting.flops - plain.flops == forgetting.line("decay").flops
+
+
 BACKENDS_OF = {
     qkv.Softmax(): ("blockwise", "reference", "native"),
     qkv.Sigmoid(): ("blockwise", "reference", "native"),

@@ -289,7 +289,8 @@ def _weights(workload: Workload) -> list[Line]:
     flops: dict[str, Number] = {}
     if isinstance(similarity, Softmax):
         softcap = {} if similarity.softcap is None else {"softcap": 3 * pairs}  # divide, tanh, multiply
-        flops = {"scale": pairs, **softcap, "largest": pairs, "exponentials": 2 * pairs}  # subtract, exp
+        decay = {} if similarity.log_decay is None else {"decay": 2 * pairs}  # a difference of sums, added
+        flops = {"scale": pairs, **softcap, **decay, "largest": pairs, "exponentials": 2 * pairs}  # subtract, exp
     elif isinstance(similarity, Sigmoid):
         biased = {} if similarity.bias is None else {"bias": pairs}
         flops = {"scale": pairs, **biased, "exponentials": 3 * pairs}  # exp, add, divide
