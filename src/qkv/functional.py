@@ -279,7 +279,7 @@ def varlen(
         check_log_decay(gates, query, (key.shape[0], query.shape[1]), "packed keys, query heads")
     for (i0, i1), (j0, j1) in zip(rows, columns, strict=True):
         parts = (tensor.transpose(0, 1)[None] for tensor in (query[i0:i1], key[j0:j1], value[j0:j1]))
-        if gates is not None:
+        if gates is not None and isinstance(similarity, Softmax):
             similarity = replace(similarity, log_decay=gates[j0:j1].T[None])
         out = attention(*parts, similarity=similarity, mask=mask, dropout=dropout, backend=backend)
         outs.append(out[0].transpose(0, 1))

@@ -141,7 +141,8 @@ def similarity_from_description(text: str, numbers: list[float], sink: Tensor | 
     if sink is None:
         return _similarity(text, tuple(numbers))
     _, *names = text.split(" ")
-    return Softmax(sink=sink, **dict(zip(names, numbers, strict=True)))
+    options: dict[str, Any] = dict(zip(names, numbers, strict=True))
+    return Softmax(sink=sink, **options)
 
 
 @lru_cache

@@ -740,8 +740,10 @@ def attend_gathered(
                 backend = _gathered_backend(0 if return_weights else math.prod(query.shape[:3]) * (stop - start))
                 returns = return_lse, return_weights
                 pairs = rows, slice(None), slice(j0, j1), slice(start, stop)
-                terms = {"forgetting": step.forgetting, "score_rule": step.score_rule}
-                terms = {name: None if term is None else term.part(*pairs) for name, term in terms.items()}
+                given = {"forgetting": step.forgetting, "score_rule": step.score_rule}
+                terms: dict[str, Any] = {
+                    name: None if term is None else term.part(*pairs) for name, term in given.items()
+                }
                 call = read_inputs(query, key, value, step.similarity, mask, bias, 0.0, backend, *returns, **terms)
                 result = choose(call).run(call)
                 found.out[rows, :, j0:j1] = result.out

@@ -416,11 +416,12 @@ class CallCase:
             places = (
                 torch.arange(n).reshape([-1 if k == axis else 1 for k in range(4)]) for axis, n in enumerate(sizes)
             )
-            bias = to_caller_dims(bias(torch.zeros(sizes, dtype=torch.float64), *places), self.dims).to(dtype)
+            terms: Any = bias(torch.zeros(sizes, dtype=torch.float64), *places)
+            bias = to_caller_dims(terms, self.dims).to(dtype)
         if not self.forgets:
             return {"similarity": similarity, "bias": bias}
         parts = self.built_mask.resolved(self.extent).parts()
-        first = min(part.offset for part in parts if isinstance(part, Causal))
+        first = min(part.offset or 0 for part in parts if isinstance(part, Causal))
         real = torch.ones(self.batch, self.len_k, dtype=torch.bool)
         for part in parts:
             if isinstance(part, Padding):
