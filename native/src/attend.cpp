@@ -255,8 +255,13 @@ private:
             const float factor = scales_after_max_ ? scale_ : 1.0f;
             const float highest = kernels_.largest_score(row, keys);
             if (marks & kNonfinite) mark_masked(row, keys, masked + r * kPartTokens);
-            part.highest[r] = highest * factor;
-            part.weight[r] = kernels_.exponentials(row, keys, factor, finite_or_zero(highest));
+            part.highest[r] = problem_.sigmoid ? 0.0f : highest * factor;
+            if (problem_.sigmoid) {  // of the sum, only whether anything is attended counts, and whether it is NaN
+                const float sum = kernels_.sigmoids(row, keys, problem_.offset);
+                part.weight[r] = sum == 0.0f && highest != kNegInf ? 1.0f : sum;
+            } else {
+                part.weight[r] = kernels_.exponentials(row, keys, factor, finite_or_zero(highest));
+            }
             if (kept.powers != nullptr) {
                 const int64_t number = at / kPartTokens - rows.any_from() / kPartTokens;
                 kept.peaks[number * max_rows_ + r] = part.highest[r];
@@ -435,7 +440,7 @@ private:
                 int64_t unit) const {
         Floats memory;
         const float* again = nullptr;
-        if (marks & kLarge) {
+        if ((marks & kLarge) && !problem_.sigmoid) {  // a sum that overflows is infinite
             memory = attend_again(rows, total, queries);
             again = memory.get();
         }
@@ -455,7 +460,7 @@ private:
                 weight = weight * kept + std::exp(sink - top);
                 highest = std::max(highest, sink);
             }
-            float factor = kept / weight;
+            float factor = problem_.sigmoid ? 1.0f : kept / weight;
             if (kept_powers.powers != nullptr) write_weights(rows, r, kept_powers, total.highest[r], factor, unit);
             if (factor == 0.0f) factor = positive_if_nonfinite(values, Dtype::float32);
             for (int64_t c = 0; c < value_slots_; ++c) values[c] *= factor;
@@ -496,7 +501,9 @@ private:
     // What is prefetched: the keys or values after the next ones, if those are computed with before memory answers.
     const int64_t ahead_ = layout_.head_bytes() < kSmallSlab ? 2 : 1;
     // A positive scale without softcap is applied inside the exponential, where it costs nothing.
-    const bool scales_after_max_ = problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr;
+    const bool scales_after_max_ =
+        problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr &&
+        problem_.decay_key == nullptr && !problem_.sigmoid;
     int64_t max_parts_ = 1, whole_parts_ = 1, first_tile_ = 0;
     int64_t kept_columns_ = 0, kept_floats_ = 0;
     Floats sums_of_units_;

@@ -125,6 +125,14 @@ struct AttendProblem {
     float* importance = nullptr;
     int64_t importance_columns = 0;
     const int64_t* importance_from = nullptr;
+    // out = Σ_j v_j / (1 + e^-(s_j + offset)) instead, without softcap, sink and lse.
+    bool sigmoid = false;
+    float offset = 0.0f;
+    // Forgetting: decay_query[b, h, i] - decay_key[b, h, j] is added to a score, and keys before decay_starts[b, h, i] are
+    // masked; contiguous, over `given` queries and `decay_columns` keys; nullptr: none.
+    const double *decay_query = nullptr, *decay_key = nullptr;
+    const int64_t* decay_starts = nullptr;
+    int64_t decay_columns = 0;
 };
 
 // out = Σ_j e^(s_j) v_j / Σ_j e^(s_j) over the attended keys, s = scale·q·k, then softcap, then + bias; the sink is

@@ -61,6 +61,11 @@ struct Counting {
         return real().exponentials(scores, count, scale, highest);
     }
 
+    static float sigmoids(float* scores, int64_t count, float offset) {
+        add(exponential_count, in_vectors(count));
+        return real().sigmoids(scores, count, offset);
+    }
+
     static void multiply_matrix(const Factor& a, int64_t rows, const float* b, int64_t b_stride, int64_t inner,
                                 float* c, int64_t c_stride, int64_t columns, bool onto) {
         add(other_flops, 2 * rows * columns * inner);
@@ -125,6 +130,7 @@ struct Counting {
             copy.weigh_page = weigh_page;
             copy.scale_scores = scale_scores;
             copy.exponentials = exponentials;
+            copy.sigmoids = sigmoids;
             copy.multiply_matrix = multiply_matrix;
             copy.add_columns = add_columns;
             copy.add_dots = add_dots;

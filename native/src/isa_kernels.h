@@ -21,6 +21,7 @@ void weigh_page(const float* weights, int64_t stride, int rows, const char* valu
 void scale_scores(float* scores, int64_t count, float scale, float softcap);
 float largest_score(const float* scores, int64_t count);
 float exponentials(float* scores, int64_t count, float scale, float highest);
+float sigmoids(float* scores, int64_t count, float offset);
 void multiply_rows(float* rows, int64_t count, const float* factors);
 void merge_row(float* total, float kept, const float* part, float taken, int64_t count);
 void multiply_matrix(const Factor& a, int64_t rows, const float* b, int64_t b_stride, int64_t inner, float* c,

@@ -97,6 +97,8 @@ struct KernelTable {
     float (*largest_score)(const float* scores, int64_t count);
     // score becomes e^((score - highest) · scale); returns their sum.
     float (*exponentials)(float* scores, int64_t count, float scale, float highest);
+    // score becomes 1 / (1 + e^-(score + offset)), within 4 ulp of a weight that is not subnormal; returns their sum.
+    float (*sigmoids)(float* scores, int64_t count, float offset);
     void (*multiply_rows)(float* rows, int64_t count, const float* factors);
     // total = total · kept + part · taken; `count` is a multiple of 16.
     void (*merge_row)(float* total, float kept, const float* part, float taken, int64_t count);

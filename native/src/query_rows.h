@@ -49,6 +49,9 @@ public:
 private:
     int64_t head_of(int r) const { return head_ * group_ + (first_row_ + r) % group_; }
     int64_t query_of(int r) const { return (first_row_ + r) / group_; }
+    int64_t row_of(int r) const {
+        return (batch_ * problem_.heads_q + head_of(r)) * problem_.tokens.given + query_of(r);
+    }
     int64_t offset(const Tensor4& tensor, int r, int64_t key) const;
 
     const AttendProblem& problem_;

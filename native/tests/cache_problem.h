@@ -39,6 +39,7 @@ public:
     std::vector<float> query, key, value;
     std::vector<int64_t> positions;
     qkv::PagedCache cache;
+    double offset = NAN;  // of sigmoid; NaN: softmax
 
     explicit FilledCache(const MemoryShape& s, unsigned seed = 7)
         : shape(s), positions(s.batch, s.past) {
@@ -132,12 +133,12 @@ private:
             const std::vector<double> k = kept_numbers(shape.storage.keys, key_row(b, g, j), shape.width);
             double score = 0;
             for (int64_t c = 0; c < shape.width; ++c) score += static_cast<double>(q[c]) * k[c];
-            const double weight = std::exp(0.37 * score);
+            const double weight = std::isnan(offset) ? std::exp(0.37 * score) : 1 / (1 + std::exp(-0.37 * score - offset));
             const std::vector<double> v = kept_numbers(shape.storage.values, value_row(b, g, j), shape.value_width);
             for (int64_t c = 0; c < shape.value_width; ++c) sums[c] += weight * v[c];
             weights += weight;
         }
-        for (double& x : sums) x = weights == 0 ? 0 : x / weights;
+        for (double& x : sums) x = !std::isnan(offset) ? x : weights == 0 ? 0 : x / weights;
         return sums;
     }
 

@@ -106,6 +106,68 @@ TEST(cache, keep_bias_and_sink) {
     }
 }
 
+TEST(cache, sigmoid_has_no_denominator) {
+    for (const qkv::KernelTable* table : qkv::runnable_kernels()) {
+        for (const qkv::Storage storage : qkv::kStorageFormats) {
+            const MemoryShape shape = {storage, 2, 6, 2, 700, 5, 24, 40};
+            check::setting() = std::string(table->name) + " " + shape.text();
+            FilledCache cache(shape);
+            cache.fill(77);
+            cache.offset = -6.5;
+            const std::vector<double> wanted = cache.answer();
+            std::vector<float> first;
+            for (const int threads : {1, 3}) {
+                std::vector<float> out(cache.out_size());
+                qkv::AttendProblem problem = cache.problem(out.data());
+                problem.sigmoid = true;
+                problem.offset = -6.5f;
+                qkv::attend(*table, problem, threads);
+                CHECK(largest_difference(out, wanted) < 6e-6);
+                CHECK(first.empty() || first == out);
+                first = out;
+            }
+        }
+    }
+}
+
+// Gates: the same as a bias of their differences, and a mask from the first keys on.
+TEST(cache, decay_is_a_bias_of_differences) {
+    for (const qkv::KernelTable* table : qkv::runnable_kernels()) {
+        check::setting() = table->name;
+        const MemoryShape shape = {Dtype::float32, 2, 6, 2, 600, 50, 24, 16};
+        FilledCache cache(shape);
+        cache.fill(77);
+        const int64_t keys = shape.past + shape.given, rows = shape.batch * shape.heads_q;
+        std::vector<double> by_key(rows * keys), by_query(rows * shape.given);
+        std::vector<int64_t> starts(rows * shape.given);
+        std::vector<float> bias(rows * shape.given * keys), wanted(cache.out_size()), out(cache.out_size());
+        for (int64_t row = 0; row < rows; ++row) {
+            for (int64_t j = 0; j < keys; ++j) {
+                by_key[row * keys + j] = (j == 0 ? -1000.0 : by_key[row * keys + j - 1]) - 0.01 * static_cast<double>((row + j) % 7);
+            }
+            for (int64_t i = 0; i < shape.given; ++i) {
+                const int64_t query = row * shape.given + i, position = shape.past + i;
+                by_query[query] = by_key[row * keys + position];
+                starts[query] = i < 20 ? 13 * row : 600;
+                for (int64_t j = 0; j < keys; ++j) {
+                    const double sum = by_query[query] - by_key[row * keys + j];
+                    bias[query * keys + j] = j < starts[query] ? -INFINITY : static_cast<float>(sum);
+                }
+            }
+        }
+        qkv::AttendProblem problem = cache.problem(wanted.data());
+        problem.bias = {bias.data(), {shape.heads_q * shape.given * keys, shape.given * keys, keys, 1}};
+        qkv::attend(*table, problem, 1);
+        problem = cache.problem(out.data());
+        problem.decay_query = by_query.data();
+        problem.decay_key = by_key.data();
+        problem.decay_starts = starts.data();
+        problem.decay_columns = keys;
+        qkv::attend(*table, problem, 2);
+        CHECK(out == wanted);
+    }
+}
+
 TEST(cache, argmax_takes_the_best_key) {
     for (const qkv::KernelTable* table : qkv::runnable_kernels()) {
         for (const qkv::Storage storage : qkv::kStorageFormats) {

@@ -20,6 +20,7 @@ _MODULE_OF_NAME = {
     "LinearState": "cache.decode",
     "Choice": "backends.dispatch",
     "Softmax": "similarity",
+    "Sigmoid": "similarity",
     "Argmax": "similarity",
     "Polynomial": "similarity",
     "FeatureMap": "similarity",
@@ -97,7 +98,7 @@ if TYPE_CHECKING:
     from .cache.decode import attend, decode
     from .functional import attention, explain, varlen
     from .masks import Causal, Dense, Padding, Predicate, Segments, Window
-    from .similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
+    from .similarity import Argmax, FeatureMap, Polynomial, Sigmoid, Similarity, Softmax
     from .states import KDA, Decay, Delta, Gated, GatedDelta
 
 

@@ -353,11 +353,14 @@ class Plain:
             return Expected(
                 reach[..., None].expand(*q.shape[:3], v.shape[-1]), seen, reach, slack, self.dtype, scores, slack, v
             )
-        out, weights = by_softmax(scores, v, seen, similarity, self.width, bias)
+        out, weights = by_scores(scores, v, seen, similarity, self.width, bias)
         sizes = sizes * abs(similarity.scale_for(self.width))
         if bias is not None:
             sizes = sizes + bias.double().abs().nan_to_num(0.0, 0.0, 0.0)
         sizes = largest(sizes * seen)
+        if isinstance(similarity, qkv.Sigmoid):  # the weights do not add up to 1
+            terms = weights.nan_to_num(0.0) @ v.abs().nan_to_num(0.0, 0.0, 0.0)
+            reach = torch.maximum(reach, terms.amax(-1))
         reach = torch.maximum(reach, out.abs().nan_to_num(0.0, 0.0, 0.0).amax(-1))
         return Expected(out, seen, reach, sizes, self.dtype, weights=weights)
 
@@ -366,20 +369,26 @@ def largest(x: Tensor) -> Tensor:
     return x.amax(-1) if x.shape[-1] else x.sum(-1)
 
 
-def by_softmax(
+def by_scores(
     scores: Tensor, v: Tensor, seen: Tensor, similarity: Any, width: int, bias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Σ_j exp(s_j) v_j / (Σ_j exp(s_j) + exp(sink)), over the attended keys, and the weights."""
+    """Σ_j exp(s_j) v_j / (Σ_j exp(s_j) + exp(sink)), over the attended keys, and the weights; for Sigmoid,
+    Σ_j v_j / (1 + exp(−s_j)).
+    """
     logits = scores * (1 / math.sqrt(width) if similarity.scale is None else similarity.scale)
-    if similarity.softcap is not None:
+    sigmoid = isinstance(similarity, qkv.Sigmoid)
+    if sigmoid and similarity.bias is not None:
+        logits = logits + torch.as_tensor(similarity.bias, dtype=torch.float64).reshape(-1, 1, 1)
+    elif not sigmoid and similarity.softcap is not None:
         logits = similarity.softcap * torch.tanh(logits / similarity.softcap)
     if bias is not None:
         logits = logits + torch.where(bias == -inf, 0.0, bias.double())
     logits = torch.where(seen, logits, -inf)
-    lost = ((logits.isnan() | (logits == inf)) & seen).any(-1)
-    logits = torch.where(lost[..., None], -inf, logits)
+    odd = (logits.isnan() | ((logits == inf) & (not sigmoid))) & seen
+    lost = odd.any(-1)
+    logits = torch.where(odd if sigmoid else lost[..., None], -inf, logits)
     live = (logits != -inf) & seen
-    if similarity.sink is not None:
+    if not sigmoid and similarity.sink is not None:
         sink = torch.as_tensor(similarity.sink, dtype=torch.float64).reshape(-1, 1, 1).expand(logits.shape[1], 1, 1)
         sink = sink.expand(*logits.shape[:3], 1)
     else:
@@ -389,6 +398,7 @@ def by_softmax(
     powers = torch.exp(joined - torch.where(top == -inf, 0.0, top))
     total = powers.sum(-1, keepdim=True)
     weights = powers[..., :-1] / torch.where(total == 0, 1.0, total)
+    weights = 1 / (1 + torch.exp(-logits)) if sigmoid else weights
     out = weights @ torch.where(v.isfinite(), v, 0.0)
     if not bool(v.isfinite().all()):
         # A weight is positive however small it is, so a non-finite value in an attended token shows.
@@ -397,7 +407,7 @@ def by_softmax(
         out = torch.where(up, inf, torch.where(down, -inf, out))
         out = torch.where(lies | (up & down), nan, out)
     out = torch.where(live.any(-1)[..., None], out, 0.0)
-    return torch.where(lost[..., None], nan, out), torch.where(lost[..., None] & seen, nan, weights)
+    return torch.where(lost[..., None], nan, out), torch.where(odd if sigmoid else lost[..., None] & seen, nan, weights)
 
 
 def fill(cache: Any, *tensors: Tensor, chunk: int | None = None, lengths: Any = None) -> None:

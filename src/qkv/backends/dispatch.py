@@ -257,6 +257,10 @@ def describe(call: AttentionInputs) -> str:
         parts.append(repr(call.mask))
     if call.state is not None:
         parts.append(f"state={call.signature[7][3][0][0]}")
+    if call.forgetting is not None:
+        parts.append("log_decay")
+    if call.score_rule is not None:
+        parts.append(f"bias={getattr(call.score_rule.function, '__name__', 'a function')}")
     if call.bias is not None:
         parts.append(f"bias {tuple(call.bias.shape)}")
     if call.dropout:

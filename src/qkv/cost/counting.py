@@ -10,7 +10,7 @@ from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, compl
 from ..masks import Causal, Extent, Mask, Padding, Segments, Window, as_mask
 from ..masks.count import Reach, reach
 from ..masks.grid import as_size
-from ..similarity import AnySimilarity, FeatureMap, Polynomial, Softmax, as_similarity
+from ..similarity import AnySimilarity, FeatureMap, Polynomial, Sigmoid, Softmax, as_similarity
 from ..states import AnyState, Delta
 from .ledger import Ledger, Line, Number, as_sizes, quotient
 from .price import state_flops
@@ -208,7 +208,7 @@ def backends_for(similarity: AnySimilarity) -> tuple[str, ...]:
     """Backends that compute a similarity; the first is the default of "auto"."""
     if similarity.picks_one_key:
         return "argmax", "reference"
-    more = ("native",) if similarity.has_lse else ("linear",) if similarity.is_product else ()
+    more = ("native",) if similarity.has_scores else ("linear",) if similarity.is_product else ()
     return "blockwise", "reference", *more
 
 
@@ -289,7 +289,11 @@ def _weights(workload: Workload) -> list[Line]:
     flops: dict[str, Number] = {}
     if isinstance(similarity, Softmax):
         softcap = {} if similarity.softcap is None else {"softcap": 3 * pairs}  # divide, tanh, multiply
-        flops = {"scale": pairs, **softcap, "largest": pairs, "exponentials": 2 * pairs}  # subtract, exp
+        decay = {} if similarity.log_decay is None else {"decay": 2 * pairs}  # a difference of sums, added
+        flops = {"scale": pairs, **softcap, **decay, "largest": pairs, "exponentials": 2 * pairs}  # subtract, exp
+    elif isinstance(similarity, Sigmoid):
+        biased = {} if similarity.bias is None else {"bias": pairs}
+        flops = {"scale": pairs, **biased, "exponentials": 3 * pairs}  # exp, add, divide
     elif isinstance(similarity, Polynomial):
         # The offset is added, then degree − 1 multiplications.
         flops = {"power": (similarity.degree - (similarity.offset == 0)) * pairs}
