@@ -14,7 +14,7 @@ import json
 import math
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -96,8 +96,8 @@ def write_pages(
                 with cache.lock:
                     pages = cache.view().pool.gather(addresses[at : at + step])
                 clear_unused(cache.page_layout, pages, counts[at : at + step])
-                digest.update(pages.numpy())
-                file.write(pages.numpy())
+                digest.update(pages.numpy().data)
+                file.write(pages.numpy().data)
         file.write(rest)
         header["__metadata__"]["contents"] = digest.hexdigest()
         header["__metadata__"]["sum"] = _sum(header, rest)
@@ -160,7 +160,9 @@ class PagesFile:
         self._file: BinaryIO | None = self.path.open("rb", buffering=0)  # pyright: ignore[reportAttributeAccessIssue]
         try:
             self._read(self._file)
-        except (AttributeError, KeyError, TypeError, RecursionError) as error:  # JSON of another form
+        except QkvError:
+            raise
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:  # JSON of another form
             raise self.damaged(f"an invalid header: {error!r}") from error
 
     def _read(self, file: Any) -> None:
@@ -189,6 +191,8 @@ class PagesFile:
             if not name.endswith(".pages") and begin >= 0:
                 part = np.frombuffer(rest[begin:end], dtype=np.uint8)
                 self.arrays[name] = torch.from_numpy(part).view(dtype).view(shape)
+        if "tokens" in self.arrays and (self.arrays["tokens"].dim(), self.arrays["tokens"].dtype) != (1, torch.int64):
+            raise self.damaged("tokens of another form")
         self.records: list[dict[str, Any] | None] = json.loads(self.about["caches"])
         names = {each.name for each in FORMATS.values()}
         for record in self.records:
@@ -234,8 +238,12 @@ class PagesFile:
         check: bool | None = None,
         eviction: Policy | None = None,
         likes: Sequence[KVCache] | None = None,
+        extras: Collection[str] = (),
     ) -> list[KVCache | None]:
-        """The caches, with their pages mapped; likes: empty caches of the same kind, whose pools they are to share."""
+        """The caches, with their pages mapped.
+
+        likes: Empty caches of the same kind, whose pools they are to share. extras: The arrays that a caller has added.
+        """
         if likes is not None and len(likes) != len(self.records):
             raise self.damaged(f"{len(self.records)} caches, not {len(likes)}")
         ready = [
@@ -243,9 +251,9 @@ class PagesFile:
             for number, record in enumerate(self.records)
         ]
         wanted = {name for each in ready if each is not None for name in each[1]}
-        numbered = {name for name in self._shapes if name.partition(".")[0].isdigit()}
-        if numbered != wanted:
-            raise self.damaged(f"arrays {sorted(numbered ^ wanted)[:5]}")
+        wanted |= {"tokens"} & set(self.arrays)
+        if set(self._shapes) != wanted.union(extras):
+            raise self.damaged(f"arrays that do not fit: {sorted(wanted.union(extras) ^ set(self._shapes))[:5]}")
         pages = self._pages(check)
         found: list[KVCache | None] = []
         for number, each in enumerate(ready):
@@ -265,9 +273,10 @@ class PagesFile:
 
     def _cache(self, number: int, record: dict[str, Any], eviction: Policy | None, like: KVCache | None) -> Any:
         """An empty cache of the record, the names of its arrays, and what they say, checked; nothing is mapped yet."""
-        from .kv import KVCache
+        from .kv import KVCache, check_forgetting
 
         evicted, counted = (f"{number}.{name}" in self._shapes for name in ("gone", "importance"))
+        check_forgetting(record["window"], record["sinks"], eviction if like is None else like.eviction, counted)
         names = "rows", "table", *(Remaining._fields if evicted else ()), *(("importance",) if counted else ())
         arrays = {name: self.arrays.get(f"{number}.{name}", torch.empty(())) for name in names}
         if like is None:
@@ -284,10 +293,10 @@ class PagesFile:
             raise self.damaged(f"a cache of {record}, not {kind}")
         batch, heads = arrays["rows"].shape[0] if arrays["rows"].dim() else 0, like.heads
         slots = arrays["at"].shape[-1] if evicted and arrays["at"].dim() else 0
-        count, per_page = self._shapes.get(f"{number}.pages", (None, (0, 0)))[1][:2]
+        pages = self._shapes.get(f"{number}.pages", (None, (0,)))
         expected = dict.fromkeys(("gone", "counts", "since"), (batch,))
         expected |= {"rows": (batch, 2), "table": (arrays["table"].numel(),), "at": (batch, heads, slots)}
-        fit = per_page == like.page_layout.page_bytes and batch > 0
+        fit = pages == (torch.uint8, (pages[1][0], like.page_layout.page_bytes)) and batch > 0
         fit = fit and all(a.dtype is torch.int64 and a.shape == expected[n] for n, a in arrays.items() if n in expected)
         if not fit:
             raise self.damaged(f"arrays of other sizes in cache {number}")
@@ -301,7 +310,7 @@ class PagesFile:
         if batch * slots * (8 + 4 * PAGE * heads * counted) > _MAX_BARE + 2 * self._state[0]:
             raise self.damaged(f"{batch} rows of up to {int(lengths.max())} tokens in {self._state[0]} bytes")
         numbers = arrays["table"].numpy()
-        if len(numbers) != int((stop - first).sum()) or not np.array_equal(np.unique(numbers), np.arange(count)):
+        if len(numbers) != int((stop - first).sum()) or not np.array_equal(np.unique(numbers), np.arange(pages[1][0])):
             raise self.damaged("a table of other pages")
         remaining, importance = Remaining.all(batch, heads), arrays.get("importance")
         if evicted:
@@ -329,7 +338,7 @@ class PagesFile:
         else:
             pages = mapped[self._start :]
         checked = check or mapped is None or (check is None and len(pages) <= _CHECKED)
-        if checked and hashlib.sha256(pages.numpy()).hexdigest() != self.about.get("contents"):
+        if checked and hashlib.sha256(pages.numpy().data).hexdigest() != self.about.get("contents"):
             raise self.damaged("pages that their hash does not fit")
         self.check()
         if mapped is None:

@@ -131,7 +131,7 @@ def fingerprint(*parts: Any) -> str:
             flat = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
             step = max(_SAMPLE, (len(flat) - _SAMPLE) // (_SAMPLES - 1))
             for start in range(0, len(flat), step):
-                digest.update(flat[start : start + _SAMPLE])
+                digest.update(flat[start : start + _SAMPLE].data)
         elif isinstance(part, dict | list | tuple) or is_dataclass(part):
             pairs = (
                 part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list | tuple) else ()

@@ -175,6 +175,8 @@ def load_cache(
     file.expect(identity(model), tokens)
     record = next((each for each in file.records if each is not None), None)
     found = cache(model, dtype=None if record is None else record["dtype"])
+    if not isinstance(found, PagedCache):
+        raise _refused(model, "the keys of cross-attention are not in pages")
     read_layers(file, [found], check)
     return found
 
@@ -197,15 +199,16 @@ def write_layers(path: str | os.PathLike[str], caches: Sequence[PagedCache], **o
 def read_layers(file: PagesFile, caches: Sequence[PagedCache], check: bool | None) -> None:
     """Fill new caches of a model from a file of `write_layers`."""
     layers: list[Any] = [layer for one in caches for layer in one.layers]
-    found = file.caches(check=check)
+    masks = {f"{name}.of.{number}" for name in ("real", "stored") for number in range(len(layers))}
+    found = file.caches(check=check, extras=masks & set(file.arrays))
     try:
         states = [(int(length), bool(padded)) for length, padded in json.loads(file.about["lengths"])]
         for number, (layer, own, (length, padded)) in enumerate(zip(layers, found, states, strict=True)):
             if own is None:
                 continue
-            masks = (file.arrays.get(f"{name}.of.{number}") for name in ("real", "stored"))
+            given = (file.arrays.get(f"{name}.of.{number}") for name in ("real", "stored"))
             layer.cache, layer.length, layer.stores_padding = own, length, padded
-            layer._real, layer._stored = (None if each is None else each != 0 for each in masks)
+            layer._real, layer._stored = (None if each is None else each != 0 for each in given)
             fits = layer._real is None or layer._real.shape == (own.batch, length)
             if not fits or own.window != layer.window or not torch.equal(layer.stored(length).sum(1), own.lengths):
                 raise ValueError(f"layer {number}")
