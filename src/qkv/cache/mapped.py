@@ -48,6 +48,7 @@ def write_pages(
     path: str | os.PathLike[str],
     caches: Sequence[KVCache | None],
     *,
+    count: int = 0,
     model: str | None = None,
     tokens: Any = None,
     about: dict[str, str] | None = None,
@@ -55,7 +56,7 @@ def write_pages(
 ) -> None:
     """Write the pages of caches to a file; None stands for a cache that does not exist yet.
 
-    about, more: What the caller wants back as `PagesFile.about` and `PagesFile.arrays`.
+    count: How many tokens their rows have. about, more: What the caller wants back in `PagesFile.about` and `.arrays`.
     """
     target = check_path(path)
     # A fork keeps every page as it is, so no lock is held while the file is written.
@@ -75,9 +76,8 @@ def write_pages(
             small |= {f"{number}.{name}": tensor for name, tensor in arrays.items()}
     if tokens is not None:
         small["tokens"] = given = as_tokens(tokens)
-        stored = next((int(cache.row_lengths.sum()) for cache in kept if cache is not None), len(given))
-        if len(given) != stored:
-            raise ShapeError(complaint("tokens", len(given), f"{stored}, those that the cache has"))
+        if len(given) != count:
+            raise ShapeError(complaint("tokens", len(given), f"{count}, as many as the cache has"))
     small |= {name: tensor.contiguous() for name, tensor in (more or {}).items()}
     shapes = {name: (torch.uint8, (len(at), of.page_layout.page_bytes)) for name, (of, at, _) in whole.items()}
     shapes |= {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in small.items()}

@@ -104,7 +104,7 @@ class Prefix:
         """
         from .mapped import write_pages
 
-        write_pages(path, [self.fork()], model=model, tokens=tokens)
+        write_pages(path, [self.fork()], count=int(self.lengths.sum()), model=model, tokens=tokens)
 
     def __repr__(self) -> str:
         return f"Prefix({self._cache!r})"

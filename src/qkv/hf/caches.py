@@ -192,6 +192,8 @@ def write_layers(path: str | os.PathLike[str], caches: Sequence[PagedCache], **o
             masks = {"real": layer._real, "stored": layer._stored}
             more |= {f"{n}.of.{len(layers)}": each.to(torch.uint8) for n, each in masks.items() if each is not None}
             layers.append(layer)
+    first: list[Any] = [one.layers[0] for one in caches]
+    options["count"] = sum(int(layer.cache.row_lengths.sum()) for layer in first if layer.cache is not None)
     about = {"lengths": json.dumps([[layer.length, layer.stores_padding] for layer in layers])}
     write_pages(path, [layer.cache for layer in layers], about=about, more=more, **options)
 

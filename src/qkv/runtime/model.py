@@ -120,7 +120,8 @@ class _ProgramRunner:
         return fingerprint(self.program, self._activations)
 
     def save_cache(self, cache: Any, path: str | os.PathLike[str], tokens: Any) -> None:
-        write_pages(path, self._layers_of(cache), model=self.identity, tokens=tokens)
+        layers = self._layers_of(cache)
+        write_pages(path, layers, count=int(cache.lengths.sum()), model=self.identity, tokens=tokens)
 
     def load_cache(
         self, file: PagesFile, check: bool | None, like: ModelCache | None, eviction: Policy | None
