@@ -201,7 +201,7 @@ def prefixes() -> None:
 
 
 def _copy(cache: Any) -> Any:
-    """A cache with as many pages, smaller ones, of a pool of its own: a fork only reads the table."""
+    """Another cache with as many pages, smaller ones: a fork only reads the table."""
     other = qkv.KVCache(1, 1, 8, dtype=torch.bfloat16)
     one = torch.zeros(1, 1, 1, 8, dtype=torch.bfloat16).expand(1, 1, cache.length, 8)
     other.append(one, one)

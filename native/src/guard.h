@@ -1,6 +1,6 @@
 #pragma once
 
-// Mapped files that somebody cuts off while they are read.
+// Mapped files that are cut off while they are read.
 
 #include <cstddef>
 #include <cstdint>

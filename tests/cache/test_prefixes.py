@@ -127,7 +127,7 @@ def test_the_file_has_nothing_but_the_tokens(tmp_path):
     assert blobs[0] == blobs[1]
 
 
-def test_pages_of_a_file_are_forgotten_when_nobody_uses_them(tmp_path):
+def test_pages_of_a_file_are_forgotten_when_no_cache_uses_them(tmp_path):
     cache = filled()
     cache.freeze().save(tmp_path / "a.prefix")
     prefix = qkv.KVCache.map(tmp_path / "a.prefix")

@@ -9,6 +9,7 @@ sizes of the caches, the model, `contents`, the hash of all pages, and `sum`, th
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -327,21 +328,23 @@ class PagesFile:
     def _pages(self, check: bool | None) -> Tensor:
         """The bytes of all pages, mapped, or read where a mapping could end the process."""
         assert self._file is not None
-        mapped = None
-        if self._pages_end:
-            self.check()
-            mapped = _map(self._file, self._start + self._pages_end)
-        if mapped is None:
+        mapping = None
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # a file system that cannot map, or a file that is shorter by now
+            mapping = _Mapping(self._file, self._start + self._pages_end)
+        mapped = mapping is not None and mapping.guarded
+        if mapped:
+            pages = torch.from_numpy(np.asarray(mapping))[self._start :]
+        else:
             pages = allocate((self._pages_end,), torch.uint8)
             self._file.seek(self._start)
             self._fill(self._file, pages.numpy())
-        else:
-            pages = mapped[self._start :]
-        checked = check or mapped is None or (check is None and len(pages) <= _CHECKED)
+        checked = check or not mapped or (check is None and len(pages) <= _CHECKED)
         if checked and hashlib.sha256(pages.numpy().data).hexdigest() != self.about.get("contents"):
             raise self.damaged("pages that their hash does not fit")
         self.check()
-        if mapped is None:
+        if not mapped:
             self.close()
         return pages
 
@@ -373,12 +376,3 @@ class _Mapping:
     def __del__(self) -> None:
         if getattr(self, "guarded", False):
             unguard_mapping(self._address)
-
-
-def _map(file: BinaryIO, size: int) -> Tensor | None:
-    """The first bytes of a file, mapped; None where somebody who cuts it off would end this process."""
-    try:
-        mapping = _Mapping(file, size)
-    except (OSError, ValueError):  # a file system that cannot map, or a file that is shorter by now: reading will tell
-        return None
-    return torch.from_numpy(np.asarray(mapping)) if mapping.guarded else None

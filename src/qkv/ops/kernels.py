@@ -398,7 +398,7 @@ def populate_memory(address: int, count: int) -> None:
 
 
 def guard_mapping(address: int, count: int) -> bool:
-    """Let bytes of a mapped file that somebody cuts off read as 255; False if only SIGBUS would tell."""
+    """Let bytes of a mapped file that is cut off read as 255; False if a read would end the process instead."""
     return _NATIVE is not None and _NATIVE.guard_mapping(address, count)
 
 

@@ -170,12 +170,9 @@ class PrefixStore:
 
     def _forget(self, path: Path, error: Exception) -> None:
         """Remove a file that is of no use."""
-        self._files.pop(path, None)
-        if isinstance(error, FileNotFoundError):  # another process has removed it
-            return
-        warnings.warn(f"{path.name} is removed from the prefixes: {error}", stacklevel=4)
-        with contextlib.suppress(OSError):
-            path.unlink()
+        if not isinstance(error, FileNotFoundError):  # another process has removed it
+            warnings.warn(f"{path.name} is removed from the prefixes: {error}", stacklevel=4)
+        self._remove(path)
 
     def _write(self, row: int) -> None:
         """Write a prefix to the folder, unless a file has it; remove files until those left are within the limit."""
@@ -197,18 +194,18 @@ class PrefixStore:
             warnings.warn(f"{path.name} is not written: {error}", stacklevel=3)
             return
         self._files[path] = tokens
-        contained = [each for each, n in shared.items() if self._cropped and n == len(self._files[each])]
-        sizes = {}
-        for each in self._files:
-            with contextlib.suppress(OSError):
-                found = each.stat()
-                sizes[each] = found.st_atime_ns, found.st_size
-        for each in [*contained, *sorted(sizes, key=lambda each: sizes[each][0])]:
-            if each in contained or sum(size for _, size in sizes.values()) > self.folder_limit:
-                sizes.pop(each, None)
-                self._files.pop(each, None)
-                with contextlib.suppress(OSError):
-                    each.unlink()
+        for each, n in shared.items():
+            if self._cropped and n == len(self._files[each]):
+                self._remove(each)
+        with contextlib.suppress(FileNotFoundError):  # of what another process removes now
+            oldest = sorted(self._files, key=lambda each: each.stat().st_atime_ns)
+            while sum(each.stat().st_size for each in self._files) > self.folder_limit:
+                self._remove(oldest.pop(0))
+
+    def _remove(self, path: Path) -> None:
+        self._files.pop(path, None)
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def _shared(one: np.ndarray, two: np.ndarray) -> int:
