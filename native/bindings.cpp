@@ -14,6 +14,7 @@
 #include "bindings.h"
 #include "src/argmax.h"
 #include "src/finite.h"
+#include "src/guard.h"
 #include "src/isa.h"
 #include "src/linear.h"
 #include "src/parallel.h"
@@ -362,6 +363,8 @@ NB_MODULE(_native, m) {
     m.def("linear_state_size", &linear_state_size, nb::arg("rule"), nb::arg("value_width"));
     m.def("advise_huge_pages", &advise_huge_pages, nb::arg("data"), nb::arg("size"));
     m.def("populate_memory", &populate_memory, nb::arg("data"), nb::arg("size"));
+    m.def("guard_mapping", &qkv::guard_mapping, nb::arg("data"), nb::arg("size"));
+    m.def("unguard_mapping", &qkv::unguard_mapping, nb::arg("data"));
     qkv::python::bind_step(m);
     qkv::python::bind_counting(m);
     qkv::python::bind_program(m);

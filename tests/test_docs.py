@@ -37,7 +37,7 @@ def no_process_group() -> Iterator[None]:
 
 
 def test_pages_with_examples_are_found() -> None:
-    assert {"cache", "cost", "hf", "linear", "maths", "nn", "parallel", "exercises", "grading", "theory"} <= {
+    assert {"caches", "cost", "hf", "linear", "maths", "nn", "parallel", "exercises", "grading", "theory"} <= {
         p.stem for p in PAGES
     }
 

@@ -5,6 +5,7 @@ A rule is counted only if it changed or checked something.
 
 from collections import Counter
 from math import inf, nan
+from tempfile import TemporaryDirectory
 
 import torch
 from hypothesis import strategies as st
@@ -54,6 +55,7 @@ class Caches(RuleBasedStateMachine):
         forgetting |= {"importance": self.importance, "capacity": self.capacity}
         cache = qkv.KVCache(batch, heads[1], widths[0], value_width=widths[1], dtype=storage, **forgetting)
         self.pairs = [(cache, Plain.like(cache))]
+        self.prefixes = []
 
     def take(self, which):
         return self.pairs[which % len(self.pairs)]
@@ -245,6 +247,14 @@ class Caches(RuleBasedStateMachine):
     @rule(which=st.integers(0, 3), other=st.integers(0, 3))
     def extend(self, which, other):
         (cache, plain), (more, plain_more) = self.take(which), self.take(other)
+        if cache.lock is not more.lock:  # of a file, or of what it was before
+            with untouched(cache):
+                try:
+                    cache.extend(more)
+                except errors.QkvError:
+                    DONE["extend by a cache of other pages"] += 1
+                    return
+            raise AssertionError("a cache with pages of two pools")
         if plain.batch + plain_more.batch <= 5:
             cache.extend(more)
             plain.extend(plain_more)
@@ -256,6 +266,25 @@ class Caches(RuleBasedStateMachine):
         if len(self.pairs) < 4:
             self.pairs.append((cache.fork(), plain.fork()))
             DONE["fork"] += 1
+
+    @rule(which=st.integers(0, 3), mapped=st.booleans())
+    def freeze(self, which, mapped):
+        """Tokens that stay as they are, in this process or in a file; the two latest are kept."""
+        cache, plain = self.take(which)
+        prefix = cache.freeze()
+        if mapped:
+            with TemporaryDirectory() as folder:
+                prefix.save(f"{folder}/walk.prefix", model="a walk", tokens=range(sum(plain.lengths)))
+                prefix = qkv.KVCache.map(f"{folder}/walk.prefix", model="a walk", eviction=cache.eviction)
+        self.prefixes = [*self.prefixes[-1:], (prefix, plain.fork())]
+        DONE["map" if mapped else "freeze"] += 1
+
+    @precondition(lambda self: self.prefixes and len(self.pairs) < 4)
+    @rule(which=st.integers(0, 1))
+    def fork_of_a_prefix(self, which):
+        prefix, plain = self.prefixes[which % len(self.prefixes)]
+        self.pairs.append((prefix.fork(), plain.fork()))
+        DONE["fork of a prefix"] += 1
 
     @precondition(lambda self: len(self.pairs) > 2)
     @rule(which=st.integers(0, 3))
@@ -291,5 +320,6 @@ class Caches(RuleBasedStateMachine):
             assert cache.nbytes % one == 0
 
     def teardown(self):
-        for cache, plain in getattr(self, "pairs", ()):
+        frozen = [(prefix.fork(), plain) for prefix, plain in getattr(self, "prefixes", ())]
+        for cache, plain in [*getattr(self, "pairs", ()), *frozen]:
             holds(cache, plain)

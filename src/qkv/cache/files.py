@@ -19,7 +19,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import torch
@@ -60,10 +60,22 @@ def save(cache: KVCache, path: str | os.PathLike[str]) -> None:
 
 
 def write_safetensors(target: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write a temporary file next to the target, sync it to disk, then replace the target."""
+    """Write a file whole or not at all."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    with replacing(target) as part:
+        mode = part.stat().st_mode
+        try:
+            save_file(tensors, part, metadata)
+        except SafetensorError as error:
+            raise OSError(f"path: {target} could not be written: {error}") from error
+        part.chmod(mode & 0o7777)
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """An empty file next to the target; what is written to it is synced to disk, then it replaces the target."""
     # Follow links, and replace nothing but a regular file.
     target = Path(os.path.realpath(target))
     if target.exists() and not target.is_file():
@@ -72,15 +84,13 @@ def write_safetensors(target: Path, tensors: dict[str, Tensor], metadata: dict[s
     try:
         part.touch(exist_ok=False)
         mode = (target if target.exists() else part).stat().st_mode  # of the old file, or as umask sets it
-        save_file(tensors, part, metadata)
         part.chmod(mode & 0o7777)
+        yield part
         sync_to_disk(part)
         os.replace(part, target)
-    except BaseException as error:
+    except BaseException:
         with contextlib.suppress(OSError):
             part.unlink()
-        if isinstance(error, SafetensorError):
-            raise OSError(f"path: {target} could not be written: {error}") from error
         raise
     sync_to_disk(target.parent)
 
@@ -219,14 +229,19 @@ def _build_cache(
 def check_header(path: Path, longest: int = _MAX_CACHE_HEADER) -> None:
     """Check a safetensors header: it fits into the file, its names are unique, its integers fit into 64 bits."""
     check_regular_file(path)
-    size = path.stat().st_size
     with path.open("rb") as file:
-        count = int.from_bytes(file.read(8), "little")
-        if size < 8 or count > min(size - 8, longest):
-            raise damaged_file(path, f"a header of {count} bytes in a file of {size}")
-        text = file.read(count)
+        read_header(path, file, longest)
+
+
+def read_header(path: Path, file: BinaryIO, longest: int) -> tuple[Any, int, int]:
+    """The header of an open safetensors file, where its data begin, and its size."""
+    size = os.fstat(file.fileno()).st_size
+    count = int.from_bytes(file.read(8), "little")
+    if size < 8 or count > min(size - 8, longest):
+        raise damaged_file(path, f"a header of {count} bytes in a file of {size}")
+    text = file.read(count)
     try:
-        json.loads(text, object_pairs_hook=_unique_names, parse_int=_check_int64)
+        return json.loads(text, object_pairs_hook=_unique_names, parse_int=_check_int64), 8 + count, size
     except (ValueError, RecursionError) as error:
         raise damaged_file(path, f"an invalid header: {error}") from error
 

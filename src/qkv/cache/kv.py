@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -36,6 +36,9 @@ from .pages import (
     to_storage,
     write_page,
 )
+
+if TYPE_CHECKING:
+    from .prefixes import Prefix
 
 _NO_LIMIT = 1 << 62
 _FIRST_SLOTS = 64  # page slots per row in a new table: 4,096 tokens
@@ -428,15 +431,65 @@ class KVCache(TokenStore):
         (3, 6)
         """
         with self.lock:
-            other = object.__new__(type(self))
-            forgetting = self._window, self._sinks, self._eviction, self._importance is not None
-            other._setup(self._layout, self._pool, self.batch, self._capacity, *forgetting)
-            self._pool.share(self._table.all())
             importance = None if self._importance is None else self._importance.clone()
-            other._set_rows(self._lengths, self._table.copy(), self._remaining, importance)
+            other = self.with_pages(self._table.copy(), self._lengths, self._capacity, self._remaining, importance)
             other.token_type, other.keep_past, other.bound = self.token_type, self.keep_past, self.bound
             self._clear_writable_end()
             return other
+
+    def freeze(self) -> Prefix:
+        """Return the tokens as an immutable prefix, from which any number of caches fork.
+
+        >>> import torch
+        >>> cache = KVCache(batch=1, heads=1, width=2)
+        >>> cache.append(torch.ones(1, 1, 3, 2), torch.ones(1, 1, 3, 2))
+        >>> prefix = cache.freeze()
+        >>> cache.reset()
+        >>> prefix.fork().length
+        3
+        """
+        from .prefixes import Prefix
+
+        return Prefix(self)
+
+    @staticmethod
+    def map(
+        path: str | os.PathLike[str],
+        *,
+        model: str | None = None,
+        tokens: Any = None,
+        check: bool | None = None,
+        eviction: Policy | None = None,
+    ) -> Prefix:
+        """Open a file that `Prefix.save` wrote. Its pages are mapped: several processes share them in memory.
+
+        No cache writes to the file; a page that is about to be written is copied first. The header, with the sizes,
+        the formats, the tokens and the name of the model, is checked by a hash. A file that is cut off, or changed in
+        place, while it is mapped is refused by the next `fork`; caches that forked before find NaN where it was cut
+        off, and what is there now where it was changed. Replacing the file by a new one of the same name is safe.
+        Without the native library, and on systems without SIGBUS, the file is read instead.
+
+        Args:
+            path: The file.
+            model: The name that it must have been saved with; any if None.
+            tokens: The tokens that it must have been saved with; any if None.
+            check: Whether to compare the pages with their hash, which reads all of them. None: up to 64 MiB.
+            eviction: The policy that goes on: a file has none.
+
+        Raises:
+            OptionError: The file is damaged, or it is that of another model or of other tokens.
+
+        >>> import tempfile, torch
+        >>> cache = KVCache(batch=1, heads=1, width=2)
+        >>> cache.append(torch.ones(1, 1, 3, 2), torch.ones(1, 1, 3, 2))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     cache.freeze().save(f"{folder}/hello.prefix", model="mine", tokens=[5, 7, 11])
+        ...     KVCache.map(f"{folder}/hello.prefix", model="mine").fork().length
+        3
+        """
+        from .prefixes import Prefix
+
+        return Prefix.open(path, model, tokens, check, None if eviction is None else as_policy(eviction))
 
     def adopt(self, other: KVCache) -> None:
         """Take over the tokens of another cache of the same sizes, and its storage format; it becomes empty."""
@@ -974,6 +1027,22 @@ class KVCache(TokenStore):
         if importance is not None and self._importance is not None:
             importance = _widened(importance, self._importance.shape[2])
         self._set_rows(lengths, self._table, remaining, importance)
+
+    def with_pages(
+        self,
+        table: PageTable,
+        lengths: np.ndarray,
+        capacity: int | None,
+        remaining: Remaining,
+        importance: Tensor | None,
+    ) -> KVCache:
+        """A cache of the same kind whose rows share these pages of its pool."""
+        other = object.__new__(type(self))
+        forgetting = self._window, self._sinks, self._eviction, self._importance is not None
+        other._setup(self._layout, self._pool, len(lengths), capacity, *forgetting)
+        self._pool.share(table.all())
+        other._set_rows(lengths, table, remaining, importance)
+        return other
 
     def stored_row(self, row: int) -> tuple[int, StoredTokens]:
         """The first stored position of a row, and its tokens from there on, in the storage format."""

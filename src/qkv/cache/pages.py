@@ -147,6 +147,19 @@ def read_pages(layout: PageLayout, pages: Tensor) -> StoredTokens:
     return StoredTokens(key, value, *(None if scale is None else in_order(scale.mT) for scale in parts[2:]))
 
 
+def clear_unused(layout: PageLayout, pages: Tensor, counts: np.ndarray) -> None:
+    """Zero what pages (n, page_bytes) have besides their first counts[i] tokens: what was in memory before."""
+    slabs = pages.view(-1, layout.head_bytes)
+    slabs[:, 1:_ALIGNMENT] = 0
+    for page in np.flatnonzero(counts < PAGE).tolist():
+        rest = slice(int(counts[page]), None)
+        parts = _slab_views(layout, slabs[page * layout.heads : (page + 1) * layout.heads])
+        parts.value[:, rest] = 0
+        for part in (parts.key, parts.key_scale, parts.value_scale):
+            if part is not None:
+                part[:, :, rest] = 0
+
+
 def _slab_views(layout: PageLayout, slabs: Tensor) -> StoredTokens:
     """Views of slabs (s, head_bytes): keys (s, ⌈elements/n⌉, 64, n), values (s, 64, row), scales (s, groups, 64)."""
     of, values = layout.format, layout.format.of_values
@@ -277,6 +290,7 @@ class PagePool(LockOwner):
         self.shared: dict[int, int] = {}  # number of owners, for pages with more than one
         self._free: list[int] = []
         self._chunks: list[tuple[int, Tensor]] = []  # address and bytes, by address
+        self._of_file: dict[int, list[int]] = {}  # pages of a file → where its chunk starts, and how many are in use
         # Pages of garbage-collected caches; collection may happen in the middle of any operation.
         self._collected: deque[tuple[PageTable, list[int]]] = deque()
 
@@ -324,9 +338,27 @@ class PagePool(LockOwner):
                 unowned.append(address)
             elif owners == 2:
                 del shared[address]
+                if address in self._of_file:
+                    self._drop_file_page(address)
             else:
                 shared[address] = owners - 1
         return unowned
+
+    def add_file(self, pages: Tensor) -> list[int]:
+        """Add the pages (count, page_bytes) of a file and return their addresses. The file is an owner of each, so that
+        no cache writes to them; `share` adds the caches. A page that none has any more is forgotten."""
+        start = pages.data_ptr()
+        addresses = list(range(start, start + pages.nbytes, self.page_bytes))
+        insort(self._chunks, (start, pages), key=_ADDRESS)
+        chunk = [start, len(addresses)]
+        self._of_file.update((address, chunk) for address in addresses)
+        return addresses
+
+    def _drop_file_page(self, address: int) -> None:
+        chunk = self._of_file.pop(address)
+        chunk[1] -= 1
+        if not chunk[1]:
+            del self._chunks[bisect_right(self._chunks, chunk[0], key=_ADDRESS) - 1]
 
     def _release_collected(self) -> None:
         while self._collected:
@@ -444,7 +476,7 @@ class PageTable:
 
     def all(self) -> list[int]:
         """Every page, repeated for each row that has it."""
-        rows, numbers = _row_ranges(self.first, self.stop)
+        rows, numbers = row_ranges(self.first, self.stop)
         return self.array[rows, numbers & (self.slots - 1)].tolist()
 
     def at(self, rows: np.ndarray, numbers: np.ndarray) -> list[int]:
@@ -468,26 +500,26 @@ class PageTable:
 
     def _widened(self, slots: int) -> PageTable:
         wider = PageTable.empty(len(self.array), slots)
-        rows, numbers = _row_ranges(self.first, self.stop)
+        rows, numbers = row_ranges(self.first, self.stop)
         wider.array[rows, numbers & (wider.slots - 1)] = self.array[rows, numbers & (self.slots - 1)]
         wider.first[:], wider.stop[:] = self.first, self.stop
         return wider
 
     def missing_pages(self, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(rows, page numbers) of the pages that rows need to reach stop[b]."""
-        return _row_ranges(self.stop, stop)
+        return row_ranges(self.stop, stop)
 
     def cut_below(self, first: np.ndarray) -> list[int]:
         """Remove and return the pages before first[b]."""
         first = np.clip(first, self.first, self.stop)
-        removed = self.at(*_row_ranges(self.first, first))
+        removed = self.at(*row_ranges(self.first, first))
         self.first[:] = first
         return removed
 
     def cut_from(self, stop: np.ndarray) -> list[int]:
         """Remove and return the pages from stop[b] on."""
         stop = np.clip(stop, self.first, self.stop)
-        removed = self.at(*_row_ranges(stop, self.stop))
+        removed = self.at(*row_ranges(stop, self.stop))
         self.stop[:] = stop
         return removed
 
@@ -503,7 +535,7 @@ def pages_for(tokens: np.ndarray) -> np.ndarray:
     return (tokens + (PAGE - 1)) // PAGE
 
 
-def _row_ranges(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def row_ranges(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(row, number) for every number from start[row] to stop[row] - 1."""
     counts = np.maximum(stop - start, 0)
     rows = np.repeat(np.arange(len(counts)), counts)

@@ -16,7 +16,7 @@ from .. import runtime
 from ..errors import OptionError, QkvError, complaint
 from ..render.escapes import clean, json_text
 from ..runtime.chat import ChatTemplate
-from ..runtime.prefixes import Prefixes
+from ..runtime.prefixes import PrefixStore
 from .errors import with_options
 from .generate import STORAGE, Options
 
@@ -38,7 +38,7 @@ class Session:
             warnings.simplefilter("ignore", UserWarning)  # a model that runs in transformers
             self.model = runtime.load(options.model, activations=options.activations)
         self.template = ChatTemplate(options.model)
-        self.prefixes = Prefixes(self.model, MOST_BYTES, dtype=STORAGE[options.kv_cache].dtype)
+        self.prefixes = PrefixStore(self.model, MOST_BYTES, dtype=STORAGE[options.kv_cache].dtype)
         self.messages: list[dict[str, str]] = []
         self.reset()
 
@@ -66,7 +66,7 @@ class Session:
             text.append(read(token))
             show(text[-1])
 
-        cache, known = self.prefixes.start(tokens)
+        cache, known = self.prefixes.find(tokens)
         space = self.model.context - len(tokens) + 1
         given = {**options.choice(len(before)), "cache": cache, "on_token": arrived}
         try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,6 +12,8 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache, get_layer_types_and_kwargs
 
 from ..cache.formats import storage_format
+from ..cache.mapped import PagesFile, write_pages
+from ..cache.prefixes import fingerprint
 from ..errors import BackendRefused, OptionError, OptionTypeError, complaint
 from ..inputs import check_size
 from .interface import check_layers, check_uses_qkv
@@ -114,6 +119,103 @@ def cache(
         layers.append(layer_class(dtype, capacity, window, f"{type(model).__name__}, layer {index}"))
     paged = PagedCache(layers, dtype)
     return PagedEncoderDecoderCache(paged, DynamicCache()) if model.config.is_encoder_decoder else paged
+
+
+def identity(model: PreTrainedModel) -> str:
+    """A name of a model for files of its caches: `qkv.cache.prefixes.fingerprint` of its configuration and weights."""
+    config = {name: each for name, each in model.config.to_dict().items() if name[0] != "_"}
+    return fingerprint(config | {"transformers_version": None}, model.state_dict())
+
+
+def save_cache(model: PreTrainedModel, cache: PagedCache, path: str | os.PathLike[str], *, tokens: Any = None) -> None:
+    """Write the cache of all layers to one file, whole or not at all.
+
+    Args:
+        model: The model that filled it.
+        cache: Of `qkv.hf.cache(model)`; not that of an encoder-decoder.
+        path: The file. It holds the tokens in the clear, and keys and values from which text can be guessed.
+        tokens: The tokens of all rows without padding, one row after another, which `load_cache` can ask for.
+
+    Raises:
+        BackendRefused: A layer has other states than keys and values in pages.
+    """
+    write_layers(path, [cache], model=identity(model), tokens=tokens)
+
+
+def load_cache(
+    model: PreTrainedModel, path: str | os.PathLike[str], *, tokens: Any = None, check: bool | None = None
+) -> PagedCache:
+    """Open a file that `save_cache` wrote; pages are mapped and copied on write, as in `KVCache.map`.
+
+    Args:
+        model: The model, whose configuration and weights must be those of the file.
+        path: The file.
+        tokens: The tokens that it must have been saved with; any if None.
+        check: Whether to compare the pages with their hash, which reads all of them. None: up to 64 MiB.
+
+    Returns:
+        A cache for `past_key_values=`; later calls append to it.
+
+    Raises:
+        OptionError: The file is damaged, or it is that of another model or of other tokens.
+
+    >>> import tempfile, torch, transformers, qkv
+    >>> qkv.hf.register()
+    >>> sizes = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, vocab_size=97, num_attention_heads=4)
+    >>> config = transformers.LlamaConfig(**sizes)
+    >>> model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="qkv").eval()
+    >>> cache = qkv.hf.cache(model)
+    >>> with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+    ...     logits = model(torch.tensor([[5, 7, 11]]), past_key_values=cache).logits
+    ...     qkv.hf.save_cache(model, cache, f"{folder}/chat.prefix")
+    ...     qkv.hf.load_cache(model, f"{folder}/chat.prefix").get_seq_length()
+    3
+    """
+    file = PagesFile(path)
+    file.expect(identity(model), tokens)
+    record = next((each for each in file.records if each is not None), None)
+    found = cache(model, dtype=None if record is None else record["dtype"])
+    if not isinstance(found, PagedCache):
+        raise _refused(model, "the keys of cross-attention are not in pages")
+    read_layers(file, [found], check)
+    return found
+
+
+def write_layers(path: str | os.PathLike[str], caches: Sequence[PagedCache], **options: Any) -> None:
+    """Write several caches of a model to one file."""
+    layers, more = [], dict[str, torch.Tensor]()
+    for one in caches:
+        for layer in one.layers:
+            if not isinstance(layer, PagedLayer) or not isinstance(one, PagedCache):
+                reason = f"{type(layer).__name__} of {type(one).__name__} does not only have keys and values in pages"
+                raise BackendRefused(f"cache: {reason}. Hint: save what the model was given.", (reason,))
+            masks = {"real": layer._real, "stored": layer._stored}
+            more |= {f"{n}.of.{len(layers)}": each.to(torch.uint8) for n, each in masks.items() if each is not None}
+            layers.append(layer)
+    first: list[Any] = [one.layers[0] for one in caches]
+    options["count"] = sum(int(layer.cache.row_lengths.sum()) for layer in first if layer.cache is not None)
+    about = {"lengths": json.dumps([[layer.length, layer.stores_padding] for layer in layers])}
+    write_pages(path, [layer.cache for layer in layers], about=about, more=more, **options)
+
+
+def read_layers(file: PagesFile, caches: Sequence[PagedCache], check: bool | None) -> None:
+    """Fill new caches of a model from a file of `write_layers`."""
+    layers: list[Any] = [layer for one in caches for layer in one.layers]
+    masks = {f"{name}.of.{number}" for name in ("real", "stored") for number in range(len(layers))}
+    found = file.caches(check=check, extras=masks & set(file.arrays))
+    try:
+        states = [(int(length), bool(padded)) for length, padded in json.loads(file.about["lengths"])]
+        for number, (layer, own, (length, padded)) in enumerate(zip(layers, found, states, strict=True)):
+            if own is None:
+                continue
+            given = (file.arrays.get(f"{name}.of.{number}") for name in ("real", "stored"))
+            layer.cache, layer.length, layer.stores_padding = own, length, padded
+            layer._real, layer._stored = (None if each is None else each != 0 for each in given)
+            fits = layer._real is None or layer._real.shape == (own.batch, length)
+            if not fits or own.window != layer.window or not torch.equal(layer.stored(length).sum(1), own.lengths):
+                raise ValueError(f"layer {number}")
+    except (KeyError, TypeError, ValueError, RuntimeError, RecursionError) as error:
+        raise file.damaged(f"layers that do not fit: {error}") from error
 
 
 def _check_is_decoder(model: PreTrainedModel, config: Any) -> None:

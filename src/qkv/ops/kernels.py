@@ -402,3 +402,14 @@ def populate_memory(address: int, count: int) -> None:
     """Let the system allocate the memory behind these bytes now, and not on first use; their contents stay."""
     if _NATIVE is not None:
         _NATIVE.populate_memory(address, count)
+
+
+def guard_mapping(address: int, count: int) -> bool:
+    """Let bytes of a mapped file that is cut off read as 255; False if a read would end the process instead."""
+    return _NATIVE is not None and _NATIVE.guard_mapping(address, count)
+
+
+def unguard_mapping(address: int) -> None:
+    """Forget a mapping that is about to be removed."""
+    if _NATIVE is not None:
+        _NATIVE.unguard_mapping(address)

@@ -11,9 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..cache.mapped import PagesFile
+from ..cache.prefixes import fingerprint
 from ..errors import BackendRefused, OptionError, complaint
 from ..hf import cache as hf_cache
 from ..hf import load as hf_load
+from ..hf.caches import identity, read_layers, write_layers
 from ..inputs import check_size
 from ..nn.packed import PackedLinear
 from ..shapes import Float, Int
@@ -100,6 +103,7 @@ class TransformersModel:
         ends = getattr(self.model.generation_config, "eos_token_id", None)
         ends = ends if isinstance(ends, list) else [ends]
         self.stop_tokens = frozenset(token for token in ends if type(token) is int)
+        self.identity = fingerprint(identity(self.model), mode)
         self._last_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
 
     def new_cache(
@@ -112,6 +116,16 @@ class TransformersModel:
             wanted = 'None for a model that runs in transformers: give a format, dtype="int8" for example'
             raise OptionError(complaint("bound", bound, wanted))
         return RowCaches([hf_cache(self.model, dtype=dtype, capacity=capacity) for _ in range(batch)])
+
+    def save_cache(self, cache: RowCaches, path: str | os.PathLike[str], tokens: Any) -> None:
+        write_layers(path, cache.rows, model=self.identity, tokens=tokens)
+
+    def load_cache(self, file: PagesFile, check: bool | None, like: RowCaches | None, eviction: Any) -> RowCaches:
+        layers = len(self.new_cache(1, torch.float32, None, eviction, None).rows[0].layers)
+        dtype = next((record["dtype"] for record in file.records if record is not None), torch.float32)
+        found = self.new_cache(len(file.records) // layers, dtype, None, None, None)
+        read_layers(file, found.rows, check)
+        return found
 
     def run(
         self,
