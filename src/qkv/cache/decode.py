@@ -46,6 +46,7 @@ from .inputs import (
     check_query,
     keep_under_tracing,
     read_decode_inputs,
+    values_of,
 )
 from .kv import Bounds, KVCache, check_cache
 from .pages import allocate
@@ -63,7 +64,7 @@ _threads, _empty_like = torch.get_num_threads, torch.empty_like
 def decode(
     query: Tensor,
     key: Tensor,
-    value: Tensor,
+    value: Tensor | None,
     cache: KVCache | LinearState,
     *,
     similarity: AnySimilarity | None = ...,
@@ -79,7 +80,7 @@ def decode(
 def decode(
     query: Tensor,
     key: Tensor,
-    value: Tensor,
+    value: Tensor | None,
     cache: KVCache | LinearState,
     *,
     similarity: AnySimilarity | None = ...,
@@ -94,7 +95,7 @@ def decode(
 def decode(
     query: Float[Tensor, "batch heads_q n width"],
     key: Float[Tensor, "batch heads_kv n width"],
-    value: Float[Tensor, "batch heads_kv n value_width"],
+    value: Float[Tensor, "batch heads_kv n value_width"] | None,
     cache: KVCache | LinearState,
     *,
     similarity: AnySimilarity | None = None,
@@ -119,7 +120,7 @@ def decode(
     Args:
         query: (batch, heads_q, n, width).
         key: (batch, heads_kv, n, width).
-        value: (batch, heads_kv, n, value_width).
+        value: (batch, heads_kv, n, value_width); None for a cache of latents.
         cache: A `KVCache`, or a `LinearState`, which has its own similarity and takes neither mask nor bias.
         similarity: `Softmax` (if None) or `Argmax`.
         mask: In absolute positions of queries and keys. The query axis of a tensor is the whole sequence, or the n new
@@ -167,6 +168,8 @@ def decode(
         return _decode_in_graph(query, key, value, cache, _Options(similarity, mask, bias, lengths, padding))
     if type(cache) is not KVCache:
         cache = check_cache(cache)
+    if value is None or cache._layout.latent:
+        value = values_of(cache, key, value)
     with cache._pool.lock:
         plan: Plan | None = cache._plan
         if plan is None:
@@ -428,7 +431,7 @@ def _run(
 def _decode_in_graph(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, options: _Options) -> Tensor:
     """Call the operator that torch.compile traces; it finds the cache through its handle at run time."""
     similarity, mask, bias, lengths, padding = options
-    chosen = check_cache_similarity(similarity)
+    chosen, value = check_cache_similarity(similarity), values_of(check_cache(cache), key, value)
     soft = chosen if isinstance(chosen, Softmax) else Softmax()
     sink = soft.sink
     if sink is not None and not isinstance(sink, Tensor):
@@ -479,7 +482,7 @@ def _decode_from_graph(
         cache._rewind(library.requested_lengths(handle, cache._lengths))
         mask = None if keep is None else Padding(keep=keep) if keep.dim() == 2 else Dense(keep)
         out = decode(
-            query, key, value, cache, similarity=similarity, mask=mask, bias=bias, lengths=lengths,
+            query, key, None if cache.latent else value, cache, similarity=similarity, mask=mask, bias=bias, lengths=lengths,
             padding="left" if left else _RIGHT,
         )  # fmt: skip
         now = own.clone()
@@ -517,6 +520,7 @@ def explain_step(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, *opt
         hint = "a LinearState always uses the linear backend; call explain without cache= to see its cost"
         raise OptionTypeError(complaint("cache", "a LinearState", "a qkv.KVCache", hint))
     cache = check_cache(cache)
+    value = values_of(cache, key, value)
     with cache._pool.lock:
         step = read_decode_inputs(query, key, value, cache, *options, lengths=None, padding="right")
         extent, size = step.extent, compute_dtype(query.dtype).itemsize
