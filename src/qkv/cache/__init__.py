@@ -6,6 +6,7 @@ from .eviction import Policy as Policy
 from .eviction import Select as Select
 from .eviction import SnapKV as SnapKV
 from .kv import KVCache as KVCache
+from .latents import decode_latents as decode_latents
 from .state import LinearState as LinearState
 
-__all__ = ["FirstLast", "HeavyHitters", "KVCache", "LinearState", "Policy", "Select", "SnapKV"]
+__all__ = ["FirstLast", "HeavyHitters", "KVCache", "LinearState", "Policy", "Select", "SnapKV", "decode_latents"]
