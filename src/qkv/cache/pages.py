@@ -88,9 +88,7 @@ class PageLayout(NamedTuple):
         return code, self.heads, self.width, self.value_width
 
 
-def page_layout(
-    dtype: torch.dtype | str, heads: int, width: int, value_width: int, latent: bool = False
-) -> PageLayout:
+def page_layout(dtype: torch.dtype | str, heads: int, width: int, value_width: int, latent: bool = False) -> PageLayout:
     """The layout of a page.
 
     >>> page_layout(torch.bfloat16, heads=2, width=5, value_width=17).page_bytes
