@@ -481,8 +481,9 @@ def _decode_from_graph(
         own, before = cache.handle, cache.handle.clone()
         cache._rewind(library.requested_lengths(handle, cache._lengths))
         mask = None if keep is None else Padding(keep=keep) if keep.dim() == 2 else Dense(keep)
+        value = None if cache.latent else value
         out = decode(
-            query, key, None if cache.latent else value, cache, similarity=similarity, mask=mask, bias=bias, lengths=lengths,
+            query, key, value, cache, similarity=similarity, mask=mask, bias=bias, lengths=lengths,
             padding="left" if left else _RIGHT,
         )  # fmt: skip
         now = own.clone()

@@ -3,8 +3,8 @@
 A KVCache: the elements (`StorageFormat.elements`) of key (batch, heads, span, …) and value, for formats with scales
 key_scale and value_scale (batch, heads, span, groups); lengths and starts (batch,). Index t of row b is the token at
 position starts[b] + t; zeros follow the last token. The metadata have dtype, width, value_width, capacity, window and
-sinks, and latent if the rows of `value` are latents, whose keys are empty. After an eviction, lengths and starts count slots, and gone, counts, at and since are those of `Remaining`.
-importance (batch, heads, span) if it is kept.
+sinks, and latent if the rows of `value` are latents, whose keys are empty. After an eviction, lengths and starts count
+slots, and gone, counts, at and since are those of `Remaining`. importance (batch, heads, span) if it is kept.
 
 A LinearState: lengths and summed (batch,), the sums, and key, value and keep of the recent tokens. The metadata have
 the similarity's repr, the dtype and the sizes. With `state=`: lengths and summed, the state, that before the recent

@@ -378,6 +378,9 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 def values_of(cache: Any, key: Any, value: Any) -> Any:
     """The values of new tokens for a `KVCache`: of latents, the first coordinates of the keys."""
     if not cache.latent:
+        if value is None:
+            hint = "with KVCache(latent=True) values are a part of the keys"
+            raise OptionTypeError(complaint("value", "None", "a tensor with one value for each key", hint))
         return value
     if value is not None:
         wanted = f"None with latent=True, where values are the first {cache.value_width} coordinates of the keys"

@@ -23,6 +23,7 @@ from ..masks import Mask
 from ..shapes import Float
 from ..similarity import AnySimilarity, Softmax, as_similarity
 from .decode import decode
+from .inputs import check_new_tokens, values_of
 from .kv import KVCache
 
 Form = Literal["absorbed", "expanded"]
@@ -168,6 +169,7 @@ def _by_heads(x: Tensor, matrices: Tensor, transposed: bool = False) -> Tensor:
 
 def _decode_expanded(query: Tensor, key: Tensor, up: Tensor, cache: KVCache, options: dict[str, Any]) -> Any:
     """Attend to keys and values of all heads in another cache, then append the latents."""
+    check_new_tokens(cache, key, values_of(cache, key, None))
     batch, heads, _, width = query.shape
     stored = cache.format.read(*cache.format.store(key), cache.width).to(query.dtype)
     new = expand_latents(stored, up, width)
