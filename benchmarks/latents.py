@@ -5,9 +5,10 @@ and output. Its own path computes keys and values of every head from all latents
 `qkv.hf.cache` it runs absorbed. The target is 4 times the speed of the faster one.
 
 `step` is `qkv.cache.decode_latents` alone: the projections into the latent space and out of it, and `qkv.decode` on the
-latents, cold. `decode` is the latter. GB/s are those of the latents, which are read once; the target is 60% of the read
-roof. All heads read the same latents, so that the operations bind instead of the bytes where heads times the bandwidth
-exceed what the cores multiply: `of flops` is the rate over that of torch's product of matrices in the same run.
+latents, cold. `decode` is the latter. GB/s are those of the latents, which are read once. All heads read the same
+latents, almost four operations a head for each number: where the cores cannot multiply as fast as they read, flops bind.
+`of read` is the bandwidth over the read roof, `of flops` the rate over that of torch's product of matrices, both of the
+same run. The target is 60% of the one that binds.
 
 `python -m benchmarks latents [--quick]`
 """

@@ -290,7 +290,7 @@ def _find_plan(query: Any, key: Any, value: Any, cache: KVCache, similarity: Any
     return None
 
 
-def _run_plan(plan: Plan, query: Tensor, key: Tensor, value: Tensor, cache: KVCache) -> Tensor | None:
+def _run_plan(plan: Plan, query: Tensor, key: Tensor, value: Any, cache: KVCache) -> Tensor | None:
     """Run the planned call. Return None, without any effect, if the tensors do not match the plan."""
     step, n, importance = plan.step, plan.n, cache._importance_at
     end, columns = cache._lengths.item(0) + n, 0
@@ -334,7 +334,7 @@ class _Options(NamedTuple):
 
 
 def _decode_state(
-    query: Tensor, key: Tensor, value: Tensor, state: LinearState, options: _Options, change: AnyState | None
+    query: Tensor, key: Tensor, value: Any, state: LinearState, options: _Options, change: AnyState | None
 ) -> Tensor:
     """`decode` with a `LinearState`."""
     similarity, mask, bias, lengths, padding = options
@@ -428,7 +428,7 @@ def _run(
     return found
 
 
-def _decode_in_graph(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, options: _Options) -> Tensor:
+def _decode_in_graph(query: Tensor, key: Tensor, value: Any, cache: KVCache, options: _Options) -> Tensor:
     """Call the operator that torch.compile traces; it finds the cache through its handle at run time."""
     similarity, mask, bias, lengths, padding = options
     chosen, value = check_cache_similarity(similarity), values_of(check_cache(cache), key, value)
@@ -481,9 +481,9 @@ def _decode_from_graph(
         own, before = cache.handle, cache.handle.clone()
         cache._rewind(library.requested_lengths(handle, cache._lengths))
         mask = None if keep is None else Padding(keep=keep) if keep.dim() == 2 else Dense(keep)
-        value = None if cache.latent else value
+        given = None if cache.latent else value
         out = decode(
-            query, key, value, cache, similarity=similarity, mask=mask, bias=bias, lengths=lengths,
+            query, key, given, cache, similarity=similarity, mask=mask, bias=bias, lengths=lengths,
             padding="left" if left else _RIGHT,
         )  # fmt: skip
         now = own.clone()

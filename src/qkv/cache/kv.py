@@ -333,14 +333,14 @@ class KVCache(TokenStore):
             if self.bound is not None:
                 hint = "the queries of the first prompt decide the format: qkv.decode it, or give a format"
                 raise OptionError(complaint("dtype", '"auto" with append', "a prompt with queries", hint))
-            value = values_of(self, key, value)
-            check_new_tokens(self, key, value)
+            values: Tensor = values_of(self, key, value)
+            check_new_tokens(self, key, values)
             counts, left = check_lengths(lengths, padding, self.batch, key.shape[2])
             if key.shape[2] == 0 or (counts is not None and not counts.any()):
                 return
             try:
                 self.reserve(key.shape[2], counts)
-                self.write(key, value, counts, left)
+                self.write(key, values, counts, left)
                 ready = self.prepare(key.shape[2], counts)
             except BaseException:
                 self.cancel()

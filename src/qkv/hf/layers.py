@@ -326,8 +326,9 @@ class LatentLayer(PagedLayer):
 
 def pass_on_latents(model: nn.Module) -> None:
     """Let `expand_kv` of the model's classes return `PagedStates` as they are; it is unchanged for tensors."""
-    for kind in {type(module) for module in model.modules() if hasattr(module, "expand_kv")}:
-        original: Any = kind.expand_kv
+    kinds: set[Any] = {type(module) for module in model.modules() if hasattr(module, "expand_kv")}
+    for kind in kinds:
+        original = kind.expand_kv
         if getattr(original, "passes_on", False):
             continue
 
