@@ -6,7 +6,7 @@ and output. Its own path computes keys and values of every head from all latents
 
 `step` is `qkv.cache.decode_latents` alone: the projections into the latent space and out of it, and `qkv.decode` on the
 latents, cold. `decode` is the latter. GB/s are those of the latents, which are read once. All heads read the same
-latents, almost four operations a head for each number: where the cores cannot multiply as fast as they read, flops bind.
+latents, almost four operations a head for each number: flops bind where the cores cannot multiply as fast as they read.
 `of read` is the bandwidth over the read roof, `of flops` the rate over that of torch's product of matrices, both of the
 same run. The target is 60% of the one that binds.
 
