@@ -63,9 +63,25 @@ void QueryRows::pack(const KernelTable& kernels, float* out) const {
         rows[r] = row_address(problem_.query, problem_.dtype, batch_, head_of(r), query_of(r));
     }
     const PageLayout& layout = problem_.cache.layout;
+    if (layout.storage.latent) {
+        const int64_t stride = problem_.query.stride[3] * element_size(problem_.dtype);
+        for (int r = 0; r < count_; ++r, out += layout.width_slots()) {
+            kernels.widen_row(static_cast<const char*>(rows[r]), stride, layout.width, problem_.dtype, out);
+            std::fill(out + layout.width, out + layout.width_slots(), 0.0f);
+        }
+        return;
+    }
     kernels.pack_rows(rows, count_, count_, problem_.dtype, layout.width, problem_.query.stride[3], out);
     std::fill(out + layout.width * count_, out + layout.width_slots() * count_, 0.0f);
     if (is_rotated(layout.storage.keys)) rotate(out, layout.width, count_);
+}
+
+void QueryRows::score(const KernelTable& kernels, const char* slab, const float* queries, int tokens, float* scores,
+                      int64_t stride, const NextRead& ahead, float* widened) const {
+    const PageLayout& layout = problem_.cache.layout;
+    const auto kernel = layout.storage.latent ? kernels.score_latents : kernels.score_page;
+    kernel(queries, count_, slab + layout.keys_at(), layout.storage.keys, layout.width_slots(), layout.key_scales(slab),
+           scores, stride, tokens, ahead, widened);
 }
 
 int64_t QueryRows::offset(const Tensor4& tensor, int r, int64_t key) const {

@@ -9,7 +9,7 @@ std::vector<MemoryShape> shapes(qkv::Storage storage) {
         {storage, 1, 1, 1, 0, 1, 1, 1},     {storage, 2, 3, 3, 63, 1, 7, 5},   {storage, 2, 6, 3, 64, 1, 13, 17},
         {storage, 1, 6, 2, 130, 3, 16, 32}, {storage, 1, 4, 1, 255, 1, 8, 48},  {storage, 1, 5, 1, 256, 2, 19, 80},
         {storage, 1, 12, 2, 300, 1, 11, 3}, {storage, 1, 7, 1, 517, 1, 33, 130}, {storage, 1, 2, 1, 0, 71, 5, 16},
-        {storage, 1, 32, 1, 100, 2, 24, 64},
+        {storage, 1, 32, 1, 100, 2, 24, 64},    {storage, 1, 16, 1, 330, 1, 21, 19},
     };
 }
 
@@ -43,7 +43,7 @@ TEST(cache, same_bits_for_any_threads_and_division) {
                 qkv::AttendProblem problem = cache.problem(out.data());
                 const int64_t position = shape.past + i;
                 problem.tokens = {1, 1, &position, nullptr, false};
-                problem.query.data = cache.query.data() + i * shape.width;
+                problem.query.data = cache.query.data() + i * cache.shape.width;
                 qkv::attend(*table, problem, 2);
                 for (int64_t h = 0; h < shape.heads_q; ++h) {
                     for (int64_t c = 0; c < shape.value_width; ++c) {

@@ -15,7 +15,7 @@ import qkv
 from qkv import errors
 from qkv.cache import FirstLast, HeavyHitters, Select
 from tests.helpers.decode_cases import MASKS, SIMILARITIES, Scene, make_bias, make_mask, make_similarity, tokens
-from tests.helpers.decode_reference import PAGE, QUERIES, STORAGE, Plain, holds, page_bytes, untouched
+from tests.helpers.decode_reference import LATENTS, PAGE, QUERIES, STORAGE, Plain, holds, page_bytes, untouched
 
 # Mostly one token; sometimes enough to fill a page exactly, or more.
 COUNTS = st.sampled_from((1, 1, 1, 2, 3, 5, 0, 29, 61, 63, 64, 65, 70))
@@ -46,13 +46,15 @@ class Caches(RuleBasedStateMachine):
         sinks=st.sampled_from((0, 2, 65)),
         policy=st.sampled_from((*POLICIES, *["none"] * 3)),
         importance=st.booleans(),
+        latent=st.booleans(),
     )
-    def begin(self, storage, dtype, batch, heads, widths, window, capacity, sinks, policy, importance):
+    def begin(self, storage, dtype, batch, heads, widths, window, capacity, sinks, policy, importance, latent):
         self.dtype, self.heads, self.widths, self.importance = dtype, heads, widths, importance and window is None
+        self.latent = latent and storage in LATENTS and widths[0] >= widths[1]
         forgetting = {"window": window, "sinks": sinks} if window else {"eviction": POLICIES[policy]}
         evicts = (window and sinks) or policy != "none"
         self.capacity = None if evicts else capacity
-        forgetting |= {"importance": self.importance, "capacity": self.capacity}
+        forgetting |= {"importance": self.importance, "capacity": self.capacity, "latent": self.latent}
         cache = qkv.KVCache(batch, heads[1], widths[0], value_width=widths[1], dtype=storage, **forgetting)
         self.pairs = [(cache, Plain.like(cache))]
         self.prefixes = []
@@ -61,20 +63,22 @@ class Caches(RuleBasedStateMachine):
         return self.pairs[which % len(self.pairs)]
 
     def fresh(self, n, seed, batch):
-        return tokens(n, batch=batch, heads=self.heads, widths=self.widths, dtype=self.dtype, seed=seed)
+        query, key, value = tokens(n, batch=batch, heads=self.heads, widths=self.widths, dtype=self.dtype, seed=seed)
+        return query, key, None if self.latent else value
 
     def ragged(self, n, seed, batch, padding):
         """Options for the call, and its tensors with NaN and infinity at padding."""
-        tensors = [tensor.clone() for tensor in self.fresh(n, seed, batch)]
+        tensors = self.fresh(n, seed, batch)
         if padding is None:
             return tensors, tensors, {}
         generator = torch.Generator().manual_seed(seed)
         lengths = torch.randint(0, n + 1, (batch,), generator=generator)
-        dirty = [tensor.clone() for tensor in tensors]
+        dirty = [None if tensor is None else tensor.clone() for tensor in tensors]
         for b, count in enumerate(lengths.tolist()):
             gone = slice(0, n - count) if padding == "left" else slice(count, n)
             for tensor, bad in zip(dirty, (nan, inf, nan), strict=True):
-                tensor[b, :, gone] = bad
+                if tensor is not None:
+                    tensor[b, :, gone] = bad
         return tensors, dirty, {"lengths": lengths, "padding": padding}
 
     def fits(self, plain, n, options):
@@ -232,7 +236,8 @@ class Caches(RuleBasedStateMachine):
         fits, _ = self.fits(plain, n, {})
         if not fits or len(set(plain.lengths)) > 1 or plain.window is not None or plain.policy is not None:
             return
-        cache.append(*(torch.full_like(tensor, nan) for tensor in self.fresh(n, seed, plain.batch)[1:]))
+        given = self.fresh(n, seed, plain.batch)[1:]
+        cache.append(*(None if tensor is None else torch.full_like(tensor, nan) for tensor in given))
         cache.crop(plain.length)
         DONE["poison and crop"] += 1
 
@@ -316,7 +321,7 @@ class Caches(RuleBasedStateMachine):
             if self.importance:
                 torch.testing.assert_close(cache.importance().double(), plain.importance(), rtol=1e-4, atol=1e-4)
             assert cache.batch == plain.batch
-            one = page_bytes(cache.heads, cache.width, cache.value_width, cache.dtype)
+            one = page_bytes(cache.heads, cache.width, cache.value_width, cache.dtype, cache.latent)
             assert cache.nbytes % one == 0
 
     def teardown(self):

@@ -25,6 +25,7 @@ from qkv.cache.formats import FORMATS, rotate, rotate_back, storage_format
 from qkv.testing.tolerance import error_in_ulp, ulp
 
 STORAGE = tuple(each.dtype for each in FORMATS.values())
+LATENTS = tuple(each for each in STORAGE if not FORMATS[each].group and FORMATS[each].values is None)
 QUERIES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 # (heads_q, heads_kv)
 HEADS = {"mha": (5, 5), "gqa": (10, 2), "mqa": (7, 1)}
@@ -188,6 +189,7 @@ class Plain:
     window: int | None = None
     sinks: int = 0
     policy: Any = None  # of qkv.cache, of positions alone
+    latent: bool = False
     rows: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     marks: list["Marks"] = field(default_factory=list)
 
@@ -197,7 +199,7 @@ class Plain:
 
     @classmethod
     def like(cls, cache: Any) -> "Plain":
-        forgetting = cache.window, cache.sinks, cache.eviction
+        forgetting = cache.window, cache.sinks, cache.eviction, cache.latent
         return cls(cache.batch, cache.heads, cache.width, cache.value_width, cache.dtype, *forgetting)
 
     @property
@@ -212,10 +214,14 @@ class Plain:
     def length(self) -> int:
         return max(self.lengths)
 
-    def append(self, key: Tensor, value: Tensor, lengths: Any = None, padding: str = "right") -> Tensor:
+    def append(self, key: Tensor, value: Tensor | None, lengths: Any = None, padding: str = "right") -> Tensor:
         """The absolute position of each new token, (batch, n); −1 for padding."""
         n = key.shape[2]
-        keys, values = stored(key, self.dtype), stored(value, storage_format(self.dtype).of_values.dtype)
+        keys = stored(key, self.dtype)
+        if value is None:
+            values = keys[..., : self.value_width]
+        else:
+            values = stored(value, storage_format(self.dtype).of_values.dtype)
         positions = torch.full((self.batch, n), -1)
         for b, (k, v) in enumerate(self.rows):
             count = n if lengths is None else int(lengths[b])
@@ -297,7 +303,7 @@ class Plain:
         self,
         query: Tensor,
         key: Tensor,
-        value: Tensor,
+        value: Tensor | None,
         *,
         similarity: Any = None,
         keep: Keep | None = None,
@@ -476,8 +482,12 @@ def untouched(cache: Any) -> Iterator[None]:
         same_bits(one, other, "the cache's contents")
 
 
-def page_bytes(heads: int, width: int, value_width: int, storage: torch.dtype | str) -> int:
-    """A page holds 64 tokens of one row: header, scales, keys, values, each head's slab a multiple of 64 bytes."""
+def page_bytes(heads: int, width: int, value_width: int, storage: torch.dtype | str, latent: bool = False) -> int:
+    """A page holds 64 tokens of one row: header, scales, keys, values, each head's slab a multiple of 64 bytes.
+
+    Of latents it has no keys, and rows as wide as keys in place of values.
+    """
+    value_width = width if latent else value_width
     groups = tuple(math.ceil(each / 32) for each in (width, value_width))
     sizes = {torch.float32: 4, torch.float16: 2, torch.bfloat16: 2, torch.int8: 1, "int8/int4": 1}
     pairs = 2 if storage is torch.bfloat16 else 1
@@ -488,7 +498,7 @@ def page_bytes(heads: int, width: int, value_width: int, storage: torch.dtype | 
     values = values * groups[1]
     if storage in sizes and storage != "int8/int4":
         values = sizes[storage] * PAGE * (math.ceil(value_width / 16) * 16) + 4 * PAGE * (sizes[storage] == 1)
-    return heads * (64 + keys + values)
+    return heads * (64 + (0 if latent else keys) + values)
 
 
 def resident() -> int:

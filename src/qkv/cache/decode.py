@@ -48,6 +48,7 @@ from .inputs import (
     check_query,
     keep_under_tracing,
     read_decode_inputs,
+    values_of,
 )
 from .kv import Bounds, KVCache, check_cache
 from .pages import allocate
@@ -65,7 +66,7 @@ _threads, _empty_like = torch.get_num_threads, torch.empty_like
 def decode(
     query: Tensor,
     key: Tensor,
-    value: Tensor,
+    value: Tensor | None,
     cache: KVCache | LinearState,
     *,
     similarity: AnySimilarity | None = ...,
@@ -81,7 +82,7 @@ def decode(
 def decode(
     query: Tensor,
     key: Tensor,
-    value: Tensor,
+    value: Tensor | None,
     cache: KVCache | LinearState,
     *,
     similarity: AnySimilarity | None = ...,
@@ -96,7 +97,7 @@ def decode(
 def decode(
     query: Float[Tensor, "batch heads_q n width"],
     key: Float[Tensor, "batch heads_kv n width"],
-    value: Float[Tensor, "batch heads_kv n value_width"],
+    value: Float[Tensor, "batch heads_kv n value_width"] | None,
     cache: KVCache | LinearState,
     *,
     similarity: AnySimilarity | None = None,
@@ -121,7 +122,7 @@ def decode(
     Args:
         query: (batch, heads_q, n, width).
         key: (batch, heads_kv, n, width).
-        value: (batch, heads_kv, n, value_width).
+        value: (batch, heads_kv, n, value_width); None for a cache of latents.
         cache: A `KVCache`, or a `LinearState`, which has its own similarity and takes neither mask nor bias.
         similarity: `Softmax` (if None), `Sigmoid`, `Argmax` or `Similarity`.
         mask: In absolute positions of queries and keys. The query axis of a tensor is the whole sequence, or the n new
@@ -170,6 +171,8 @@ def decode(
         return _decode_in_graph(query, key, value, cache, _Options(similarity, mask, bias, lengths, padding))
     if type(cache) is not KVCache:
         cache = check_cache(cache)
+    if value is None or cache._layout.latent:
+        value = values_of(cache, key, value)
     with cache._pool.lock:
         plan: Plan | None = cache._plan
         if plan is None:
@@ -291,7 +294,7 @@ def _find_plan(query: Any, key: Any, value: Any, cache: KVCache, similarity: Any
     return None
 
 
-def _run_plan(plan: Plan, query: Tensor, key: Tensor, value: Tensor, cache: KVCache) -> Tensor | None:
+def _run_plan(plan: Plan, query: Tensor, key: Tensor, value: Any, cache: KVCache) -> Tensor | None:
     """Run the planned call. Return None, without any effect, if the tensors do not match the plan."""
     step, n, importance = plan.step, plan.n, cache._importance_at
     end, columns = cache._lengths.item(0) + n, 0
@@ -335,7 +338,7 @@ class _Options(NamedTuple):
 
 
 def _decode_state(
-    query: Tensor, key: Tensor, value: Tensor, state: LinearState, options: _Options, change: AnyState | None
+    query: Tensor, key: Tensor, value: Any, state: LinearState, options: _Options, change: AnyState | None
 ) -> Tensor:
     """`decode` with a `LinearState`."""
     similarity, mask, bias, lengths, padding = options
@@ -431,10 +434,10 @@ def _run(
     return found
 
 
-def _decode_in_graph(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, options: _Options) -> Tensor:
+def _decode_in_graph(query: Tensor, key: Tensor, value: Any, cache: KVCache, options: _Options) -> Tensor:
     """Call the operator that torch.compile traces; it finds the cache through its handle at run time."""
     similarity, mask, bias, lengths, padding = options
-    chosen = check_cache_similarity(similarity)
+    chosen, value = check_cache_similarity(similarity), values_of(check_cache(cache), key, value)
     if callable(bias):
         reason = "a compiled step calls no function of scores"
         raise BackendRefused(complaint("bias", "a function", "a tensor under torch.compile", reason), (reason,))
@@ -504,8 +507,9 @@ def _decode_from_graph(
         own, before = cache.handle, cache.handle.clone()
         cache._rewind(library.requested_lengths(handle, cache._lengths))
         mask = None if keep is None else Padding(keep=keep) if keep.dim() == 2 else Dense(keep)
+        given = None if cache.latent else value
         out = decode(
-            query, key, value, cache, similarity=similarity, mask=mask, bias=bias, lengths=lengths,
+            query, key, given, cache, similarity=similarity, mask=mask, bias=bias, lengths=lengths,
             padding="left" if left else _RIGHT,
         )  # fmt: skip
         now = own.clone()
@@ -543,6 +547,7 @@ def explain_step(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, *opt
         hint = "a LinearState always uses the linear backend; call explain without cache= to see its cost"
         raise OptionTypeError(complaint("cache", "a LinearState", "a qkv.KVCache", hint))
     cache = check_cache(cache)
+    value = values_of(cache, key, value)
     with cache._pool.lock:
         step = read_decode_inputs(query, key, value, cache, *options, lengths=None, padding="right")
         extent, size = step.extent, compute_dtype(query.dtype).itemsize

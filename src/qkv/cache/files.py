@@ -3,8 +3,8 @@
 A KVCache: the elements (`StorageFormat.elements`) of key (batch, heads, span, …) and value, for formats with scales
 key_scale and value_scale (batch, heads, span, groups); lengths and starts (batch,). Index t of row b is the token at
 position starts[b] + t; zeros follow the last token. The metadata have dtype, width, value_width, capacity, window and
-sinks. After an eviction, lengths and starts count slots, and gone, counts, at and since are those of `Remaining`.
-importance (batch, heads, span) if it is kept.
+sinks, and latent if the rows of `value` are latents, whose keys are empty. After an eviction, lengths and starts count
+slots, and gone, counts, at and since are those of `Remaining`. importance (batch, heads, span) if it is kept.
 
 A LinearState: lengths and summed (batch,), the sums, and key, value and keep of the recent tokens. The metadata have
 the similarity's repr, the dtype and the sizes. With `state=`: lengths and summed, the state, that before the recent
@@ -55,7 +55,7 @@ def save(cache: KVCache, path: str | os.PathLike[str]) -> None:
     with cache.lock:
         tensors = _cache_tensors(cache)
         limits = {name: str(getattr(cache, name) or "") for name in (*_LIMITS, "width", "value_width")}
-    about = {"format": _FORMAT, "version": _VERSION, "dtype": cache.format.name}
+    about = {"format": _FORMAT, "version": _VERSION, "dtype": cache.format.name, "latent": "1" if cache.latent else ""}
     write_safetensors(target, tensors, about | limits)
 
 
@@ -149,14 +149,16 @@ def load(kind: type[KVCache], path: str | os.PathLike[str], eviction: Policy | N
         if 0 in limits.values():
             raise damaged_file(source, ", ".join(f"{name} {limit}" for name, limit in limits.items()))
         key = tuple(file.get_slice("key").get_shape()) if "key" in file.keys() else ()  # noqa: SIM118
-        if len(key) != 4 or min(key[0], key[1], key[3]) < 1:
+        latent = about.get("latent", "") == "1"
+        if len(key) != 4 or min(key[0], key[1], key[3] or latent) < 1:
             raise damaged_file(source, f"key of shape {key}")
         width, value_width = (_number(source, about, name) for name in ("width", "value_width"))
         per_row = key[:1], "I64"
         expected: dict[str, tuple[tuple[int, ...], str]] = {"lengths": per_row, "starts": per_row}
-        for name, of, numbers in (("key", storage, width), ("value", storage.of_values, value_width)):
+        rows = (0, width) if latent else (width, value_width)
+        for name, of, numbers in zip(("key", "value"), (storage, storage.of_values), rows, strict=True):
             expected[name] = (*key[:3], of.elements(numbers)), _SAFETENSORS_DTYPES[of.element]
-            if of.has_scales:
+            if of.has_scales and numbers:
                 expected[f"{name}_scale"] = (*key[:3], of.scales_of(numbers)), _SAFETENSORS_DTYPES[of.scales]
         names = set(file.keys())
         if "importance" in names:
@@ -164,7 +166,8 @@ def load(kind: type[KVCache], path: str | os.PathLike[str], eviction: Policy | N
         if "gone" in names:
             expected |= {"at": ((*key[:2], -1), "I64")} | dict.fromkeys(("gone", "counts", "since"), per_row)
         tensors = _read_tensors(source, file, expected)
-    return _build_cache(kind, source, storage, (width, value_width), limits, tensors, eviction)
+    sizes = {"width": width, "value_width": value_width, "latent": latent}
+    return _build_cache(kind, source, storage, sizes, limits, tensors, eviction)
 
 
 def _cache_tensors(cache: KVCache) -> dict[str, Tensor]:
@@ -192,7 +195,7 @@ def _build_cache(
     kind: type[KVCache],
     source: Path,
     storage: StorageFormat,
-    widths: tuple[int, int],
+    sizes: dict[str, Any],
     limits: dict[str, int | None],
     tensors: dict[str, Tensor],
     eviction: Policy | None,
@@ -200,7 +203,6 @@ def _build_cache(
     capacity, window, sinks = limits.values()
     lengths, starts = tensors["lengths"].numpy(), tensors["starts"].numpy()
     batch, heads, span, _ = tensors["key"].shape
-    width, value_width = widths
     counts = lengths - starts
     # With a window, at least the keys that the next query attends to are stored; without one, all.
     latest = np.zeros_like(lengths) if window is None or sinks else np.maximum(lengths - window, 0)
@@ -209,7 +211,7 @@ def _build_cache(
     if not valid or (capacity is not None and int(lengths.max()) > capacity):
         raise damaged_file(source, "invalid lengths or starts")
     for name, of in (("key", storage), ("value", storage.of_values)):
-        if of.has_scales and not of.is_valid(tensors[name], tensors[f"{name}_scale"]):
+        if f"{name}_scale" in tensors and not of.is_valid(tensors[name], tensors[f"{name}_scale"]):
             raise damaged_file(source, f"{name} with values that quantization cannot produce")
     remaining, importance = None, tensors.get("importance")
     if "gone" in tensors:
@@ -218,7 +220,7 @@ def _build_cache(
             raise damaged_file(source, "invalid positions")
     forgetting = {"window": window, "sinks": sinks or 0, "importance": importance is not None}
     try:
-        cache = kind(batch, heads, width, value_width=value_width, dtype=storage.dtype, **forgetting)
+        cache = kind(batch, heads, dtype=storage.dtype, **sizes, **forgetting)
     except QkvError as error:
         raise damaged_file(source, str(error)) from error
     stored = StoredTokens(**{n: tensors[n] for n in StoredTokens._fields if n in tensors})

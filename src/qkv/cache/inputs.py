@@ -423,6 +423,20 @@ _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
+def values_of(cache: Any, key: Any, value: Any) -> Any:
+    """The values of new tokens for a `KVCache`: of latents, the first coordinates of the keys."""
+    if not cache.latent:
+        if value is None:
+            hint = "with KVCache(latent=True) values are a part of the keys"
+            raise OptionTypeError(complaint("value", "None", "a tensor with one value for each key", hint))
+        return value
+    if value is not None:
+        wanted = f"None with latent=True, where values are the first {cache.value_width} coordinates of the keys"
+        given = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        raise OptionTypeError(complaint("value", given, wanted))
+    return key[..., : cache.value_width] if isinstance(key, Tensor) else key
+
+
 def check_new_tokens(cache: _CacheSizes, key: Tensor, value: Tensor) -> None:
     """Refuse keys and values of any kind that do not fit the cache."""
     for name, tensor in (("key", key), ("value", value)):

@@ -18,7 +18,7 @@ from ..ops.library import register_cache
 from ..shapes import Float, Int
 from .eviction import Policy, Remaining, as_policy, selected
 from .formats import StorageFormat
-from .inputs import check_crop, check_lengths, check_new_tokens, check_rows
+from .inputs import check_crop, check_lengths, check_new_tokens, check_rows, values_of
 from .pages import (
     MOST_TOKENS,
     PAGE,
@@ -157,6 +157,8 @@ class KVCache(TokenStore):
             any dtype that qkv supports; they are rounded once, on append. "auto": the smallest format within `bound`,
             decided by the first prompt that is decoded, of 32 tokens or more.
         bound: With dtype="auto" the relative error of the attention of that prompt's last queries (`cache.choosing`).
+        latent: The values are the first `value_width` coordinates of the keys, which are stored once: latent attention
+            (MLA) in its absorbed form, with `heads=1`. `append` and `decode` are then given keys, and None as values.
 
     Raises:
         OptionError: A size is below 1.
@@ -191,17 +193,20 @@ class KVCache(TokenStore):
         eviction: Policy | None = None,
         dtype: torch.dtype | str = torch.float32,
         bound: float | None = None,
+        latent: bool = False,
     ) -> None:
         batch, heads, width = check_size("batch", batch), check_size("heads", heads), check_size("width", width)
         value_width = width if value_width is None else check_size("value_width", value_width)
         capacity = None if capacity is None else check_size("capacity", capacity)
         window = None if window is None else check_size("window", window, most=MOST_TOKENS)
         bound = _check_bound(dtype, bound)
-        layout = page_layout(torch.float32 if bound else dtype, heads, width, value_width)
+        check_flags(importance=importance, latent=latent)
+        layout = page_layout(torch.float32 if bound else dtype, heads, width, value_width, latent)
+        if latent:
+            _check_latents(layout, bound)
         if batch * layout.page_bytes * (1 + (capacity or 0) // PAGE) >= 1 << 62:
             given = f"batch {batch}, heads {heads}, width {width}, capacity {capacity}"
             raise ShapeError(complaint("batch, heads, width, capacity", given, "sizes whose bytes fit into 62 bits"))
-        check_flags(importance=importance)
         policy = None if eviction is None else as_policy(eviction)
         counted = importance or (policy is not None and policy.uses_importance)
         check_forgetting(window, check_size("sinks", sinks, 0, MOST_TOKENS), policy, counted)
@@ -238,6 +243,11 @@ class KVCache(TokenStore):
     def dtype(self) -> torch.dtype | str:
         """The storage format as `KVCache(dtype=...)` takes it."""
         return self._layout.format.dtype
+
+    @property
+    def latent(self) -> bool:
+        """Whether values are the first coordinates of the keys."""
+        return self._layout.latent
 
     @property
     def format(self) -> StorageFormat:
@@ -289,6 +299,7 @@ class KVCache(TokenStore):
 
     def __repr__(self) -> str:
         given = {"capacity": self.capacity, "window": self.window, "sinks": self.sinks, "eviction": self.eviction}
+        given = {"latent": self.latent} | given
         limits = "".join(f", {name}={limit}" for name, limit in given.items() if limit)
         return f"KVCache({self.sizes_text}, {self.format.name}{limits})"
 
@@ -303,7 +314,7 @@ class KVCache(TokenStore):
     def append(
         self,
         key: Float[Tensor, "batch heads n width"],
-        value: Float[Tensor, "batch heads n value_width"],
+        value: Float[Tensor, "batch heads n value_width"] | None = None,
         lengths: Any = None,
         padding: Padding = "right",
     ) -> None:
@@ -311,7 +322,7 @@ class KVCache(TokenStore):
 
         Args:
             key: (batch, heads, n, width).
-            value: (batch, heads, n, value_width).
+            value: (batch, heads, n, value_width); None for a cache of latents.
             lengths: How many of the n tokens are real in each row; all if None. Padding is not stored.
             padding: Where the padding of a shorter row is: "right" or "left" of its real tokens.
 
@@ -326,13 +337,14 @@ class KVCache(TokenStore):
             if self.bound is not None:
                 hint = "the queries of the first prompt decide the format: qkv.decode it, or give a format"
                 raise OptionError(complaint("dtype", '"auto" with append', "a prompt with queries", hint))
-            check_new_tokens(self, key, value)
+            values: Tensor = values_of(self, key, value)
+            check_new_tokens(self, key, values)
             counts, left = check_lengths(lengths, padding, self.batch, key.shape[2])
             if key.shape[2] == 0 or (counts is not None and not counts.any()):
                 return
             try:
                 self.reserve(key.shape[2], counts)
-                self.write(key, value, counts, left)
+                self.write(key, values, counts, left)
                 ready = self.prepare(key.shape[2], counts)
             except BaseException:
                 self.cancel()
@@ -902,9 +914,9 @@ class KVCache(TokenStore):
                     if policy.rotate is not None and count:
                         key, value = from_storage(self._layout, stored)
                         key = policy.rotate(key.float(), torch.arange(count) + gone - positions)
-                        stored = to_storage(self._layout, key, value)._replace(
-                            value=stored.value, value_scale=stored.value_scale
-                        )
+                        rotated = to_storage(self._layout, key, value)
+                        unrotated = {"value": stored.value, "value_scale": stored.value_scale}
+                        stored = rotated if self.latent else rotated._replace(**unrotated)
                     positions = None
                 pages = self._take(-(-count // PAGE))
                 new += pages
@@ -1081,6 +1093,18 @@ def check_forgetting(window: int | None, sinks: int, policy: Policy | None, coun
         raise OptionError(complaint(name, f"{given} with window={window}", "one of the two", hint))
     if policy is not None and policy.uses_importance and not counted:
         raise OptionError(complaint("policy", repr(policy), "a cache with importance=True", "it ranks keys by it"))
+
+
+def _check_latents(layout: PageLayout, bound: float | None) -> None:
+    if bound:
+        raise OptionError(complaint("dtype", '"auto" with latent=True', "a storage format", "give one"))
+    if layout.format.group or layout.format.values is not None:
+        hint = "int8 stores latents with one scale for a token"
+        wanted = "a format that does not rotate rows, and has one format for keys and values"
+        raise OptionError(complaint("dtype", f"{layout.format.name} with latent=True", wanted, hint))
+    if layout.value_width > layout.width:
+        wanted = f"at most {layout.width}, the width of a key"
+        raise OptionError(complaint("value_width", layout.value_width, wanted, "latent values are a part of the keys"))
 
 
 def _check_bound(dtype: object, bound: Any) -> float | None:

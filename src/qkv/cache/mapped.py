@@ -27,7 +27,7 @@ from ..ops.kernels import guard_mapping, unguard_mapping
 from .eviction import Policy, Remaining
 from .files import check_path, check_regular_file, damaged_file, printable, read_header, replacing
 from .formats import FORMATS
-from .pages import PAGE, PageTable, address_of, allocate, clear_unused, pages_for, row_ranges
+from .pages import MOST_TOKENS, PAGE, PageTable, address_of, allocate, clear_unused, pages_for, row_ranges
 
 if TYPE_CHECKING:
     from .kv import KVCache
@@ -37,7 +37,6 @@ _DTYPES = {"U8": torch.uint8, "I64": torch.int64, "F32": torch.float32}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _ALIGNMENT = 4096
 _MAX_HEADER = 1 << 22
-_MAX_LENGTH = 1 << 48
 _AT_ONCE = 8 << 20  # bytes of pages that are written at a time
 _CHECKED = 64 << 20  # bytes of pages that are compared with their hash unless the caller says so
 _MAX_BARE = 64 << 20  # bytes of tables and sums that a file may ask for beyond its own size
@@ -71,7 +70,8 @@ def write_pages(
     for number, cache in enumerate(kept):
         records.append(None)
         if cache is not None:
-            records[-1] = {name: getattr(cache, name) for name in (*_SIZES, *_LIMITS)} | {"dtype": cache.format.name}
+            records[-1] = {name: getattr(cache, name) for name in (*_SIZES, *_LIMITS, "latent")}
+            records[-1] |= {"dtype": cache.format.name}
             order, arrays = _arrays_of(cache)
             whole[f"{number}.pages"] = cache, *order
             small |= {f"{number}.{name}": tensor for name, tensor in arrays.items()}
@@ -199,7 +199,8 @@ class PagesFile:
         for record in self.records:
             sizes = [] if record is None else [record[name] for name in _SIZES]
             sizes += [] if record is None else [record[name] for name in _LIMITS if record[name] is not None]
-            if not all(type(n) is int and 0 <= n < 1 << 40 for n in sizes) or (record and record["dtype"] not in names):
+            named = record is None or (record["dtype"] in names and isinstance(record["latent"], bool))
+            if not (named and all(type(n) is int and 0 <= n < 1 << 40 for n in sizes)):
                 raise self.damaged(f"invalid sizes {record}")
 
     def _fill(self, file: Any, buffer: Any) -> None:
@@ -282,14 +283,16 @@ class PagesFile:
         arrays = {name: self.arrays.get(f"{number}.{name}", torch.empty(())) for name in names}
         if like is None:
             dtype = next(each.dtype for each in FORMATS.values() if each.name == record["dtype"])
-            options = {name: record[name] for name in ("value_width", "window", "sinks")}
+            options = {name: record[name] for name in ("value_width", "window", "sinks", "latent")}
             try:
                 like = KVCache(
                     1, record["heads"], record["width"], dtype=dtype, importance=counted, eviction=eviction, **options
                 )
             except (QkvError, RuntimeError) as error:  # torch raises RuntimeError for impossible sizes
                 raise self.damaged(str(error)) from error
-        kind = {name: getattr(like, name) for name in (*_SIZES, "window", "sinks")} | {"dtype": like.format.name}
+        kind = {name: getattr(like, name) for name in (*_SIZES, "window", "sinks", "latent")} | {
+            "dtype": like.format.name
+        }
         if {name: record[name] for name in kind} != kind or counted != (like.importance_sums is not None):
             raise self.damaged(f"a cache of {record}, not {kind}")
         batch, heads = arrays["rows"].shape[0] if arrays["rows"].dim() else 0, like.heads
@@ -304,7 +307,7 @@ class PagesFile:
         lengths, first = arrays["rows"].T.contiguous().numpy()
         window, capacity, stop = record["window"], record["capacity"], pages_for(lengths)
         latest = np.zeros_like(lengths) if window is None or record["sinks"] else np.maximum(lengths - window, 0)
-        valid = (lengths >= 0) & (lengths <= _MAX_LENGTH) & (first >= 0) & (first <= latest // PAGE)
+        valid = (lengths >= 0) & (lengths <= MOST_TOKENS) & (first >= 0) & (first <= latest // PAGE)
         if not valid.all() or (capacity is not None and int(lengths.max()) > capacity):
             raise self.damaged("invalid lengths or first pages")
         slots = 1 << max(6, (int((stop - first).max()) - 1).bit_length())

@@ -11,6 +11,9 @@ A page stores 64 tokens of one batch row for all key/value heads. It is heads ×
 
 An element is a number, except in int4, where it is two.
 
+A page of latents, keys whose first coordinates are the values, has neither keys nor their scales: its values are the
+whole keys. `StoredTokens` has the same: keys without elements, and what is stored of a token as its value.
+
 The native kernels read and write the same bytes; this module does it with torch alone.
 """
 
@@ -40,6 +43,7 @@ from .formats import StorageFormat, storage_format
 
 _ALIGNMENT = 64
 MOST_TOKENS = 1 << 48  # of a row, a window or its sinks
+_LATENT_CODE = 256  # Storage::kLatentCode in native/src/formats.h
 _LARGE_VALUE = 2.0**96  # a sum of 2^32 smaller numbers is finite
 
 
@@ -71,38 +75,53 @@ class PageLayout(NamedTuple):
     values_at: int
     head_bytes: int
     page_bytes: int
+    latent: bool = False
+
+    @property
+    def row_width(self) -> int:
+        """Coordinates of what is stored as a value."""
+        return self.width if self.latent else self.value_width
 
     @property
     def native_args(self) -> tuple[int, int, int, int]:
         """The layout for the native functions: storage format, heads, width, value_width."""
-        return self.format.native_code or 0, self.heads, self.width, self.value_width
+        code = (self.format.native_code or 0) + self.latent * _LATENT_CODE
+        return code, self.heads, self.width, self.value_width
 
 
-def page_layout(dtype: torch.dtype | str, heads: int, width: int, value_width: int) -> PageLayout:
+def page_layout(dtype: torch.dtype | str, heads: int, width: int, value_width: int, latent: bool = False) -> PageLayout:
     """The layout of a page.
 
     >>> page_layout(torch.bfloat16, heads=2, width=5, value_width=17).page_bytes
     9856
+    >>> page_layout(torch.bfloat16, heads=1, width=576, value_width=512, latent=True).page_bytes == 64 + 64 * 576 * 2
+    True
     """
     of = storage_format(dtype)
-    values = of.of_values
-    row = -(-values.elements(value_width) // 16) * 16
-    value_scales_at = _ALIGNMENT + PAGE * of.scales_of(width) * of.scales.itemsize
-    keys_at = value_scales_at + PAGE * values.scales_of(value_width) * values.scales.itemsize
-    values_at = keys_at + of.element.itemsize * PAGE * of.pair * -(-of.elements(width) // of.pair)
+    values, kept = of.of_values, width if latent else value_width
+    row = -(-values.elements(kept) // 16) * 16
+    value_scales_at = _ALIGNMENT + (0 if latent else PAGE * of.scales_of(width) * of.scales.itemsize)
+    keys_at = value_scales_at + PAGE * values.scales_of(kept) * values.scales.itemsize
+    values_at = keys_at + (0 if latent else of.element.itemsize * PAGE * of.pair * -(-of.elements(width) // of.pair))
     head_bytes = values_at + values.element.itemsize * PAGE * row
     offsets = value_scales_at, keys_at, values_at
-    return PageLayout(of, heads, width, value_width, row, *offsets, head_bytes, heads * head_bytes)
+    return PageLayout(of, heads, width, value_width, row, *offsets, head_bytes, heads * head_bytes, latent)
 
 
 def to_storage(layout: PageLayout, key: Float[Tensor, "h n d"], value: Float[Tensor, "h n dv"]) -> StoredTokens:
     """Convert tokens to the storage format."""
+    if layout.latent:
+        row, scale = layout.format.store(key)
+        return StoredTokens(row[..., :0], row, None, scale)
     (key, key_scale), (value, value_scale) = layout.format.store(key), layout.format.of_values.store(value)
     return StoredTokens(key, value, key_scale, value_scale)
 
 
 def from_storage(layout: PageLayout, stored: StoredTokens) -> tuple[Tensor, Tensor]:
     """Convert stored tokens to keys and values."""
+    if layout.latent:
+        row = layout.format.read(stored.value, stored.value_scale, layout.width)
+        return row, row[..., : layout.value_width]
     key = layout.format.read(stored.key, stored.key_scale, layout.width)
     return key, layout.format.of_values.read(stored.value, stored.value_scale, layout.value_width)
 
@@ -117,7 +136,8 @@ def write_page(layout: PageLayout, page: Tensor, slot: int, stored: StoredTokens
     pair = layout.format.pair
     if key.shape[2] % pair:
         key = torch.nn.functional.pad(key, (0, pair - key.shape[2] % pair))
-    parts.key[:, :, to] = key.view(layout.heads, count, -1, pair).transpose(1, 2)
+    if not layout.latent:
+        parts.key[:, :, to] = key.view(layout.heads, count, -1, pair).transpose(1, 2)
     elements = stored.value.shape[2]
     parts.value[:, to, :elements] = stored.value
     parts.value[:, to, elements:] = 0
@@ -142,8 +162,11 @@ def read_pages(layout: PageLayout, pages: Tensor) -> StoredTokens:
     def in_order(part: Tensor) -> Tensor:
         return part.unflatten(0, (count, layout.heads)).transpose(0, 1).flatten(1, 2)
 
-    key = in_order(parts.key.transpose(1, 2).flatten(2))[..., : layout.format.elements(layout.width)]
-    value = in_order(parts.value)[..., : layout.format.of_values.elements(layout.value_width)]
+    value = in_order(parts.value)[..., : layout.format.of_values.elements(layout.row_width)]
+    if layout.latent:
+        key = value[..., :0]
+    else:
+        key = in_order(parts.key.transpose(1, 2).flatten(2))[..., : layout.format.elements(layout.width)]
     return StoredTokens(key, value, *(None if scale is None else in_order(scale.mT) for scale in parts[2:]))
 
 
@@ -165,10 +188,11 @@ def _slab_views(layout: PageLayout, slabs: Tensor) -> StoredTokens:
     of, values = layout.format, layout.format.of_values
 
     def scales(of: StorageFormat, start: int, stop: int) -> Tensor | None:
-        return slabs[:, start:stop].view(of.scales).unflatten(1, (-1, PAGE)) if of.has_scales else None
+        return slabs[:, start:stop].view(of.scales).unflatten(1, (-1, PAGE)) if of.has_scales and stop > start else None
 
+    keys = slabs[:, layout.keys_at : layout.values_at].view(of.element)
     return StoredTokens(
-        slabs[:, layout.keys_at : layout.values_at].view(of.element).unflatten(1, (-1, PAGE, of.pair)),
+        keys if layout.latent else keys.unflatten(1, (-1, PAGE, of.pair)),
         slabs[:, layout.values_at :].view(values.element).unflatten(1, (PAGE, layout.row)),
         scales(of, _ALIGNMENT, layout.value_scales_at),
         scales(values, layout.value_scales_at, layout.keys_at),

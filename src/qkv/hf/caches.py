@@ -17,7 +17,7 @@ from ..cache.prefixes import fingerprint
 from ..errors import BackendRefused, OptionError, OptionTypeError, complaint
 from ..inputs import check_size
 from .interface import check_layers, check_uses_qkv
-from .layers import LatentLayer, PagedLayer
+from .layers import LatentLayer, PagedLayer, pass_on_latents
 
 # Layer types that cache keys and values, and the option with their window. Chunks are masks, not windows.
 _WINDOW_OPTION = {"full_attention": None, "chunked_attention": None, "sliding_attention": "sliding_window"}
@@ -69,8 +69,8 @@ def cache(
     """Create a cache for `past_key_values=` of a model and of its `generate`. Tokens are appended without copies.
 
     Padding on either side of a row is supported and not stored. Sliding-window layers reuse pages. `crop`,
-    `reorder_cache` and the batch methods of transformers only change tables of pages. A model with multi-head latent
-    attention caches its latents here and gets them as tensors, since it computes keys and values itself in every step.
+    `reorder_cache` and the batch methods of transformers only change tables of pages. Of a model with multi-head latent
+    attention (MLA) the latents are stored and decoded as `qkv.cache.decode_latents` does.
     Gradients are not supported: use `torch.no_grad()`.
 
     Args:
@@ -110,7 +110,10 @@ def cache(
     if len(kinds) != len(options):
         given = f"{len(kinds)} layer_types for {len(options)} layers"
         raise OptionError(complaint("model", given, "a configuration with one type for each layer"))
-    layer_class = LatentLayer if getattr(config, "kv_lora_rank", None) else PagedLayer
+    layer_class = PagedLayer
+    if getattr(config, "kv_lora_rank", None):
+        layer_class = LatentLayer
+        pass_on_latents(model)
     layers = []
     for index, (kind, option) in enumerate(zip(kinds, options, strict=True)):
         if kind not in _WINDOW_OPTION:
