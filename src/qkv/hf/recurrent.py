@@ -175,6 +175,14 @@ def _convolution(original: Callable[..., Tensor], step: LayerStep, hidden_states
     return original(hidden_states, *args, **options)
 
 
+def _padding_mask(original: Callable[..., Any], config: Any, inputs_embeds: Tensor, **options: Any) -> Tensor | None:
+    """The mask of linear attention; transformers' function leaves it out for a single token, which may be padding."""
+    mask = options.get("attention_mask")
+    if config._attn_implementation not in _ACTIVE or inputs_embeds.shape[1] != 1 or mask is None or mask.dim() != 2:
+        return original(config=config, inputs_embeds=inputs_embeds, **options)
+    return None if bool(mask[:, -1:].all()) else mask[:, -1:]
+
+
 # The functions that layers of transformers call, and what runs instead.
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "torch_chunk_gated_delta_rule": _delta_rule,
@@ -184,7 +192,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mamba2_chunk_scan": _mamba2,
     "mamba2_selective_state_update": _mamba2_step,
 }
-_CONVOLUTION = "causal_conv1d_fn"
+# Functions that keep their own body, and what is put around it.
+_AROUND: dict[str, Callable[..., Any]] = {"causal_conv1d_fn": _convolution}
+_MASK_FUNCTION = "create_recurrent_attention_mask"
 _FORWARDS: dict[str, Callable[..., Any]] = {"MiniMaxLightningAttention": _lightning}
 _ACTIVE = ("qkv", "qkv_capture")
 
@@ -199,7 +209,7 @@ def _functions_of(kind: type) -> tuple[type, tuple[str, ...]] | None:
         return owner, ()
     source = class_source(owner) if names else ""
     called = tuple(name for name in names if f"{name}(" in source)
-    return (owner, (*called, _CONVOLUTION)) if called else None
+    return (owner, called) if called else None
 
 
 def runs_on_states(module: nn.Module) -> bool:
@@ -231,19 +241,21 @@ def _switch(owner: type, names: tuple[str, ...]) -> None:
     """Wrap the forward of a class and the functions of its module, once."""
     owner.forward = _switched_forward(owner.forward, _FORWARDS.get(owner.__name__))  # pyright: ignore
     module = sys.modules[owner.__module__]
-    for name in names:
+    for name in (*names, *_AROUND, _MASK_FUNCTION):
         original = getattr(module, name, None)
         if original is not None and not hasattr(original, "qkv_original"):
-            setattr(module, name, _switched(original, _FUNCTIONS.get(name)))
+            setattr(module, name, _switched(name, original))
 
 
-def _switched(original: Callable[..., Any], ours: Callable[..., Any] | None) -> Callable[..., Any]:
+def _switched(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def function(*args: Any, **options: Any) -> Any:
-        step = _STEP.get()
-        if step is None:
+        if name == _MASK_FUNCTION:
+            return _padding_mask(original, *args, **options)
+        if (step := _STEP.get()) is None:
             return original(*args, **options)
-        return _convolution(original, step, *args, **options) if ours is None else ours(step, *args, **options)
+        around = _AROUND.get(name)
+        return _FUNCTIONS[name](step, *args, **options) if around is None else around(original, step, *args, **options)
 
     function.qkv_original = original  # pyright: ignore[reportAttributeAccessIssue]
     return function
