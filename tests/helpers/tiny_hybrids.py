@@ -107,7 +107,7 @@ HYBRIDS = {
     "minimax": (minimax, "MiniMaxLightningAttention", 2),
     "mamba2": (mamba2, "Mamba2Mixer", 3),
     "bamba": (bamba, "BambaMixer", 2),
-    "granite": (granite, "GraniteMoeHybridMambaLayer", 2),
+    "granitemoehybrid": (granite, "GraniteMoeHybridMambaLayer", 2),
     "nemotron": (nemotron, "NemotronHMamba2Mixer", 2),
     "falcon_h1": (falcon_h1, "FalconH1Mixer", 4),
     "zamba2": (zamba2, "Zamba2MambaMixer", 4),

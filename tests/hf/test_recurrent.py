@@ -161,7 +161,7 @@ def test_a_bias_before_the_convolution_does_not_come_from_padding():
         assert difference(theirs[row, 13 - n :], alone) > 100 * TOLERANCE
 
 
-@pytest.mark.parametrize("name", families(["qwen3_next", "minimax", "granite"]))
+@pytest.mark.parametrize("name", families(["qwen3_next", "minimax", "granitemoehybrid"]))
 def test_gradients_without_a_cache_are_those_of_transformers(name):
     grads = []
     for model in pair(name):
@@ -215,6 +215,8 @@ def test_what_the_convolution_would_mix_is_refused():
     model, ids = pair("qwen3_next")[1], token_ids(1, 7)
     with pytest.raises(BackendRefused, match=r"Qwen3NextGatedDeltaNet 0.*cu_seq_lens_q= packs"):
         logits(model, ids, cu_seq_lens_q=torch.tensor([0, 3, 7], dtype=torch.int32))
+    with pytest.raises(MaskError, match="position_ids: got several documents in a row"):
+        logits(model, ids, position_ids=torch.tensor([[0, 1, 2, 0, 1, 2, 3]]), use_cache=False)
     mask = torch.tensor([[1, 1, 0, 0, 1, 1, 1]])
     with pytest.raises(MaskError, match="padding between real tokens"):
         logits(model, ids, mask)
