@@ -178,15 +178,19 @@ def _convolution(original: Callable[..., Tensor], step: LayerStep, hidden_states
 
 def _padding_mask(original: Callable[..., Any], config: Any, inputs_embeds: Tensor, **options: Any) -> Tensor | None:
     """The mask of linear attention; transformers' function leaves it out for a single token, which may be padding."""
-    mask, positions = options.get("attention_mask"), options.get("position_ids")
+    mask = options.get("attention_mask")
     if config._attn_implementation in _ACTIVE:
-        if mask is None and options.get("past_key_values") is None and positions is not None and positions.dim() == 2:
-            if find_packed_sequence_indices(positions) is not None:
-                hint = "linear attention cannot keep packed documents apart: its convolution reads neighbors"
-                raise MaskError(complaint("position_ids", "several documents in a row", "one in each row", hint))
+        if mask is None and options.get("past_key_values") is None:
+            _check_single_documents(options.get("position_ids"))
         if inputs_embeds.shape[1] == 1 and mask is not None and mask.dim() == 2:
             return None if bool(mask[:, -1:].all()) else mask[:, -1:]
     return original(config=config, inputs_embeds=inputs_embeds, **options)
+
+
+def _check_single_documents(positions: Tensor | None) -> None:
+    if positions is not None and positions.dim() == 2 and find_packed_sequence_indices(positions) is not None:
+        hint = "linear attention cannot keep packed documents apart: its convolution reads neighbors"
+        raise MaskError(complaint("position_ids", "several documents in a row", "one in each row", hint))
 
 
 # The functions that layers of transformers call, and what runs instead.
