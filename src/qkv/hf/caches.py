@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from typing import Any
 
@@ -47,6 +48,12 @@ class PagedCache(DynamicCache):
             if isinstance(layer, StateLayer):
                 layer.check_crop(tokens_to_remove)
         Cache.crop(self, tokens_to_remove)
+
+    def fork(self) -> PagedCache:
+        """An independent cache with the same tokens, which are not copied."""
+        new = copy.copy(self)
+        new.layers = [layer.fork() for layer in self.layers]  # pyright: ignore[reportAttributeAccessIssue]
+        return new
 
     @property
     def nbytes(self) -> int:

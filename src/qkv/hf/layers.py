@@ -11,6 +11,7 @@ rows of a batch have different lengths and need no mask; `_stored` says which po
 
 from __future__ import annotations
 
+import copy
 import inspect
 import sys
 from collections import Counter
@@ -197,6 +198,12 @@ class PagedLayer(CacheLayerMixin):
 
     def _index_positions(self, index: Any) -> None:
         self._real, self._stored = (None if each is None else each[index] for each in (self._real, self._stored))
+
+    def fork(self) -> PagedLayer:
+        """An independent layer with the same tokens, which are not copied."""
+        new = copy.copy(self)
+        new.cache = None if self.cache is None else self.cache.fork()
+        return new
 
     def reset(self) -> None:
         self._pending = None

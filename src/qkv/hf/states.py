@@ -6,6 +6,7 @@ remove tokens the state keeps the last `rollback` updates (`LinearState`), and t
 
 from __future__ import annotations
 
+import copy
 from typing import Any, NamedTuple
 
 import torch
@@ -163,6 +164,12 @@ class StateLayer(LinearAttentionCacheLayerMixin):
             self._window = _columns(self._window, -removed, self._window.shape[2])
         self.length, self._removable = self.length + tokens_to_remove, self._removable - removed
         self._real = None if self._real is None else self._real[:, : self.length]
+
+    def fork(self) -> StateLayer:
+        """An independent layer with the same tokens, which are not copied."""
+        new = copy.copy(self)
+        new.state = None if self.state is None else self.state.fork()
+        return new
 
     def reset(self) -> None:
         self._clear()

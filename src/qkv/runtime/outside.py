@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import os
 from dataclasses import dataclass
@@ -50,33 +49,23 @@ class RowCaches:
 
     def fork(self) -> RowCaches:
         """An independent cache with the same tokens, which are not copied."""
-        return RowCaches([_fork(row) for row in self.rows])
+        return RowCaches([row.fork() for row in self.rows])
 
     def crop(self, n: Any) -> None:
         """Keep the first n tokens of each row; a number, or one for each row."""
         kept = torch.as_tensor(n).expand(self.batch).tolist()
-        rows = [_fork(row) for row in self.rows]
+        rows = self.fork().rows
         for row, count in zip(rows, kept, strict=True):
-            less = min(check_size("n", count, least=0) - row.get_seq_length(), 0)
-            for layer in row.layers:
-                layer.crop(less)
+            row.crop(min(check_size("n", count, least=0) - row.get_seq_length(), 0))
         self.rows = rows
 
     def reorder(self, index: Any) -> None:
         """Replace the rows by rows[index]."""
-        self.rows = [_fork(self.rows[at]) for at in torch.as_tensor(index).tolist()]
+        self.rows = [self.rows[at].fork() for at in torch.as_tensor(index).tolist()]
 
     def extend(self, other: RowCaches) -> None:
         """Append the rows of another cache of the same model, which keeps them."""
         self.rows = self.rows + other.fork().rows
-
-
-def _fork(row: Any) -> Any:
-    new = copy.copy(row)
-    new.layers = [copy.copy(layer) for layer in row.layers]
-    for layer in new.layers:
-        layer.cache = layer.cache and layer.cache.fork()
-    return new
 
 
 class TransformersModel:
