@@ -89,7 +89,9 @@ class TransformersModel:
         ends = getattr(self.model.generation_config, "eos_token_id", None)
         ends = ends if isinstance(ends, list) else [ends]
         self.stop_tokens = frozenset(token for token in ends if type(token) is int)
-        self._last_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
+        parameters = inspect.signature(self.model.forward).parameters
+        self._last_only = "logits_to_keep" in parameters
+        self._cache_name = "cache_params" if "cache_params" in parameters else "past_key_values"  # Mamba-2's
 
     def new_cache(
         self, batch: int, dtype: torch.dtype | str, capacity: int | None, eviction: Any, bound: float | None
@@ -117,13 +119,14 @@ class TransformersModel:
         counts = [n] * batch if lengths is None else lengths.tolist()
         out = torch.zeros((batch, n, self.vocabulary) if every else (batch, self.vocabulary))
         forks = cache.fork().rows
-        more = {} if every or not self._last_only else {"logits_to_keep": 1}
+        more: dict[str, Any] = {} if every or not self._last_only else {"logits_to_keep": 1}
         with torch.no_grad(), torch_threads(threads):
             for at, count in enumerate(counts):
                 if count:
                     place = slice(n - count, n) if padding == "left" else slice(0, count)
                     given = tokens[at : at + 1, place]
-                    logits = self.model(given, past_key_values=forks[at], use_cache=True, **more).logits[0]
+                    more[self._cache_name] = forks[at]
+                    logits = self.model(given, use_cache=True, **more).logits[0]
                     out[(at, place) if every else at] = logits if every else logits[-1]
         cache.rows = forks  # only now: what raises changes nothing
         return out
