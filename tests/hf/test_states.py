@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import qkv
-from qkv.errors import MaskError, OptionError, ShapeError
+from qkv.errors import BackendRefused, MaskError, OptionError, ShapeError
 from tests.helpers.hf_harness import close, difference
 from tests.helpers.tiny_models import pad, token_ids
 from tests.hf.test_recurrent import CACHED, LENGTHS, cache_of, families, generation, logits, pair
@@ -165,6 +165,18 @@ def test_rows_and_padding_that_do_not_fit_are_refused():
         layer.begin(2, 2, torch.tensor([[True, False], [False, True]]))
     with pytest.raises(OptionError, match="rollback"):
         qkv.hf.cache(model, rollback=-1)
+    layer.begin(2, 2, None)
+    with pytest.raises(BackendRefused, match="does not say how many inputs it reads"):
+        layer.update_conv_state(torch.zeros(2, 94, 2))
+
+
+def test_another_batch_may_follow_once_all_tokens_are_removed():
+    model = pair("qwen3_next")[1]
+    cache = qkv.hf.cache(model, rollback=3)
+    feed(model, cache, token_ids(3, 2), torch.ones(3, 2, dtype=torch.long), 2)
+    cache.crop(-2)
+    ids = token_ids(2, 5)
+    close(feed(model, cache, ids, torch.ones_like(ids), 5), logits(model, ids, use_cache=False))
 
 
 def test_memory_does_not_grow_and_is_what_is_held():

@@ -26,7 +26,7 @@ class PagedCache(DynamicCache):
     """A cache for `past_key_values=`; created by `cache`."""
 
     # MiniMaxCache, which `_cache_class` may add, has others.
-    __len__, is_croppable = Cache.__len__, Cache.is_croppable
+    __len__, is_croppable = Cache.__len__, Cache.is_croppable  # pyright: ignore[reportIncompatibleMethodOverride]
     batch_repeat_interleave, batch_select_indices = Cache.batch_repeat_interleave, Cache.batch_select_indices
 
     def __init__(self, layers: list[PagedLayer | StateLayer], dtype: torch.dtype | str) -> None:

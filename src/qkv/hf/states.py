@@ -20,6 +20,7 @@ from ..features import identity
 from ..inputs import check_size
 from ..similarity import FeatureMap
 from ..states import AnyState, Decay
+from .layers import cache_refused
 
 # Queries and keys are features already, and nothing divides the sums.
 PLAIN = FeatureMap(identity, normalize=False)
@@ -86,6 +87,8 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         """Announce the tokens of a call, before anything changes."""
         if self.length and batch != self.batch_size:
             raise ShapeError(complaint("input", f"{batch} rows", f"{self.batch_size}, as in the cache"))
+        if not self.length:  # all tokens were removed; the next may have another batch
+            self._clear()
         left = False
         if keep is not None:
             some = keep.any(1)
@@ -100,14 +103,16 @@ class StateLayer(LinearAttentionCacheLayerMixin):
                 raise MaskError(complaint("attention_mask", given, "none there: the convolution reads both", hint))
         self._step = Step(batch, n, keep, left)
 
-    def update_conv_state(self, conv_states: Tensor, state_idx: int = 0, *, conv_kernel_size: int, **_: Any) -> Tensor:
+    def update_conv_state(self, conv_states: Tensor, state_idx: int = 0, conv_kernel_size: int = 0, **_: Any) -> Tensor:
         """The inputs (batch, channels, kernel - 1 + n) that the convolution of the new tokens reads."""
+        if conv_kernel_size < 1:
+            raise cache_refused(self.name, "its convolution does not say how many inputs it reads")
         step, size = self._step, conv_kernel_size - 1 + self.rollback
         assert step is not None
         before = conv_states.new_zeros(*conv_states.shape[:2], size) if self._window is None else self._window
         joined = torch.cat([before, conv_states], dim=-1)
         right = step.keep is not None and not step.left
-        window = _columns(joined, step.counts, size) if right else joined[..., step.n :]
+        window = _columns(joined, step.counts, size) if right else joined[..., step.n :].contiguous()
         self._step = step._replace(window=window)
         return joined[..., self.rollback :]
 
