@@ -134,8 +134,8 @@ def test_the_text_part_of_a_model_with_pictures(tmp_path):
         ("[" * 10**5, "JSON"),
         ("{}", "model_type"),
         ({"model_type": 7}, "model_type"),
-        ({"model_type": "rwkv"}, "'rwkv'.*llama.*--layers"),
-        ({"model_type": "mamba2"}, "'mamba2', with layers of linear attention"),
+        ({"model_type": "mamba"}, "'mamba'.*llama.*--layers"),
+        ({"model_type": "mamba2", "time_step_rank": 8}, "'mamba2', with layers of linear attention"),
         ({"model_type": "qwen3_next", **LLAMA, "linear_num_key_heads": 2}, "'qwen3_next', with layers of linear"),
         (
             {"model_type": "qwen3_5", "text_config": {**LLAMA, "linear_conv_kernel_dim": 4}},

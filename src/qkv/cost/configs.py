@@ -17,7 +17,7 @@ MAX_CONFIG_BYTES = 8 << 20  # a hundred times the largest known config
 SUPPORTED_LAYERS = ("full_attention", "sliding_attention")
 # Kinds of layers, and the beginnings of names of sizes, that only models with linear attention have.
 _LINEAR_LAYERS = ("linear_attention", "hybrid", "mamba", "recurrent")
-_LINEAR_FIELDS = ("linear_num_", "linear_key_", "linear_conv_", "mamba_", "ssm_")
+_LINEAR_FIELDS = ("linear_num_", "linear_key_", "linear_conv_", "mamba_", "ssm_", "time_step_")
 _BY_HAND = "give the sizes by hand: qkv plan --layers ... --width ... --heads ..., or qkv.cost.Model(...)"
 
 
@@ -101,7 +101,7 @@ def _refuse_linear_attention(config: dict[str, Any], kind: Any) -> None:
     """Hybrids and recurrent models: counted as softmax attention, their cache would be far too large."""
     lists = [config[name] for name in ("layer_types", "layers_block_type") if isinstance(config.get(name), list)]
     listed = any(kind in _LINEAR_LAYERS for kinds in lists for kind in kinds if isinstance(kind, str))
-    if listed or any(name.startswith(_LINEAR_FIELDS) for name in config) or "mamba" in str(kind):
+    if listed or any(name.startswith(_LINEAR_FIELDS) for name in config):
         hint = "qkv.cost.count(..., state=qkv.GatedDelta) counts such a layer by itself"
         given = f"{_short(kind)}, with layers of linear attention"
         raise OptionError(complaint("model_type", given, "a model of softmax attention in all layers", hint))
