@@ -15,6 +15,9 @@ from .sizes import LARGEST
 FAMILIES_FILE = "families.toml"
 MAX_CONFIG_BYTES = 8 << 20  # a hundred times the largest known config
 SUPPORTED_LAYERS = ("full_attention", "sliding_attention")
+# Kinds of layers, and the beginnings of names of sizes, that only models with linear attention have.
+_LINEAR_LAYERS = ("linear_attention", "hybrid", "mamba", "recurrent")
+_LINEAR_FIELDS = ("linear_num_", "linear_key_", "linear_conv_", "mamba_", "ssm_", "time_step_")
 _BY_HAND = "give the sizes by hand: qkv plan --layers ... --width ... --heads ..., or qkv.cost.Model(...)"
 
 
@@ -83,6 +86,7 @@ def model_of(config: dict[str, Any], name: str, file: str = "config.json") -> Mo
     kind, text, families = config.get("model_type"), config.get("text_config"), read_data(FAMILIES_FILE)
     if isinstance(text, dict) and isinstance(kind, str) and kind not in families:
         config, kind = text, text.get("model_type", f"{kind}_text")
+    _refuse_linear_attention(config, kind)
     if not isinstance(kind, str) or kind not in families:
         wanted = f"one of {', '.join(sorted(families))}"
         raise OptionError(complaint("model_type", _short(kind), wanted, _BY_HAND))
@@ -91,6 +95,16 @@ def model_of(config: dict[str, Any], name: str, file: str = "config.json") -> Mo
         return Model(name=name, source=f"{file} ({kind})", **given)
     except ShapeError as error:
         raise OptionError(f"{file}: {error}") from None
+
+
+def _refuse_linear_attention(config: dict[str, Any], kind: Any) -> None:
+    """Hybrids and recurrent models: counted as softmax attention, their cache would be far too large."""
+    lists = [config[name] for name in ("layer_types", "layers_block_type") if isinstance(config.get(name), list)]
+    listed = any(kind in _LINEAR_LAYERS for kinds in lists for kind in kinds if isinstance(kind, str))
+    if listed or any(name.startswith(_LINEAR_FIELDS) for name in config):
+        hint = "qkv.cost.count(..., state=qkv.GatedDelta) counts such a layer by itself"
+        given = f"{_short(kind)}, with layers of linear attention"
+        raise OptionError(complaint("model_type", given, "a model of softmax attention in all layers", hint))
 
 
 class Fields:

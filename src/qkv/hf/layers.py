@@ -11,7 +11,12 @@ rows of a batch have different lengths and need no mask; `_stored` says which po
 
 from __future__ import annotations
 
-from functools import wraps
+import copy
+import inspect
+import sys
+from collections import Counter
+from contextlib import suppress
+from functools import lru_cache, wraps
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -19,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.utils._pytree import tree_leaves
 from transformers.cache_utils import CacheLayerMixin
+from transformers.utils.generic import TransformersKwargs
 
 from ..cache import KVCache
 from ..cache.decode import decode
@@ -30,6 +36,15 @@ from ..masks import Dense, Mask, Padding, Window
 from ..masks.joined import join_masks
 from ..similarity import Softmax
 from .masks import LazyMask, read_mask_tensor
+
+# Calls of each layer that qkv served: its class and index.
+LAYER_CALLS: Counter[tuple[str, int | None]] = Counter()
+
+# Arguments that models pass to their layers and that do not change attention, apart from the mask.
+_KNOWN = frozenset(TransformersKwargs.__annotations__) | {
+    "cache_position", "deterministic", "labels", "logits_to_keep", "output_router_logits", "position_embeddings",
+    "past_key_values", "return_dict", "token_type_ids", "use_cache",
+}  # fmt: skip
 
 
 class PagedStates:
@@ -184,6 +199,12 @@ class PagedLayer(CacheLayerMixin):
 
     def _index_positions(self, index: Any) -> None:
         self._real, self._stored = (None if each is None else each[index] for each in (self._real, self._stored))
+
+    def fork(self) -> PagedLayer:
+        """An independent layer with the same tokens, which are not copied."""
+        new = copy.copy(self)
+        new.cache = None if self.cache is None else self.cache.fork()
+        return new
 
     def reset(self) -> None:
         self._pending = None
@@ -510,3 +531,21 @@ def layer_refused(module: nn.Module, reason: str) -> BackendRefused:
     """The error for a layer that qkv cannot run."""
     name = layer_name(type(module).__name__, getattr(module, "layer_idx", None))
     return BackendRefused(f"{name}: qkv cannot run this layer: {reason}.", (reason,))
+
+
+def refuse_unknown_arguments(module: nn.Module, others: dict[str, Any]) -> None:
+    """Refuse arguments of a layer's call that might change its result."""
+    for name, given in others.items():
+        if name not in _KNOWN and given is not None:
+            raise layer_refused(module, f"it passes {name}=, which qkv does not support")
+
+
+@lru_cache
+def class_source(kind: type[nn.Module], whole_module: bool = False) -> str:
+    """The source of the class and of its base classes outside torch, or of its whole module."""
+    own = [part for part in kind.__mro__ if not part.__module__.startswith("torch.") and part is not object]
+    texts = []
+    for part in [sys.modules.get(kind.__module__)] if whole_module else own:
+        with suppress(OSError, TypeError):  # defined in an interactive session or by a decorator
+            texts.append(inspect.getsource(part))  # pyright: ignore[reportArgumentType]
+    return "\n".join(texts)
