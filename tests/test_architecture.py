@@ -44,6 +44,7 @@ ORDER = [
     "reading",
     "grading",
     "lab",
+    "widgets",
     "mcp",
     "cli",
 ]
@@ -63,6 +64,7 @@ WITHOUT_TORCH = {
     "grading",
     "web",
     "lab",
+    "widgets",
     "mcp",
 }
 MAX_LINES = 800  # of code: without blank lines, comments and docstrings

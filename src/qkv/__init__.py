@@ -61,6 +61,7 @@ _SUBMODULES = (
     "states",
     "testing",
     "theory",
+    "widgets",
 )
 
 __all__ = ["__version__", *_MODULE_OF_NAME, *_SUBMODULES]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
         states,
         testing,
         theory,
+        widgets,
     )
     from .backends.dispatch import Choice
     from .cache import KVCache, LinearState
