@@ -14,6 +14,7 @@ PACKAGE = Path(qkv.__file__).parent
 # A package imports only from packages before it.
 ORDER = [
     "errors",
+    "notebook",
     "shapes",
     "masks",
     "similarity",
@@ -50,6 +51,7 @@ ORDER = [
 ]
 WITHOUT_TORCH = {
     "errors",
+    "notebook",
     "masks",
     "similarity",
     "states",

@@ -181,9 +181,7 @@ def _matrix(name: str, given: Any) -> Matrix:
     rows = given.tolist() if hasattr(given, "tolist") else given
     wanted = "a matrix: a tensor, an array or lists with a row for each token"
     if not isinstance(rows, list | tuple) or not all(isinstance(row, list | tuple) for row in rows):
-        raise OptionTypeError(
-            complaint(name, type(given).__name__, wanted, "one head of one batch row")
-        )
+        raise OptionTypeError(complaint(name, type(given).__name__, wanted, "one head of one batch row"))
     sizes = {len(row) for row in rows}
     if len(sizes) != 1 or not 1 <= len(rows) <= MOST_TOKENS or not 1 <= max(sizes) <= MOST_COLUMNS:
         found = f"{len(rows)} rows of {' or '.join(map(str, sorted(sizes))) or 0} columns"
