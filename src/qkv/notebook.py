@@ -7,10 +7,10 @@ from html import escape
 
 # Notebooks align every cell to the right, and wrap text that has columns.
 _STYLE = (
-    "div.qkv-shown th,div.qkv-shown td{text-align:left}"
-    "div.qkv-shown td.number,div.qkv-shown th.number{text-align:right}"
+    "div.qkv-shown th,div.qkv-shown td{text-align:left!important}"
+    "div.qkv-shown td.number,div.qkv-shown th.number{text-align:right!important}"
     "div.qkv-shown caption{text-align:left;font-weight:bold}"
-    "div.qkv-shown pre{white-space:pre;overflow-x:auto}"
+    "div.qkv-shown pre{white-space:pre!important;overflow-x:auto}"
 )
 
 
