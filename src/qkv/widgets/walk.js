@@ -18,7 +18,8 @@ function heading(scope, { letter, place, word }) {
 
 function drawn(grid, maker) {
   const figure = made("figure", "", { "data-grid": grid.id });
-  const table = made("table", "", { role: "grid", "aria-label": `${grid.title}, ${grid.rows.length} rows` });
+  const label = `${grid.title}, ${grid.rows.length} rows`;
+  const table = made("table", "", { class: "walk-table", role: "grid", "aria-label": label });
   const first = made("tr");
   first.append(made("td"));
   grid.rows[0].forEach((_, c) => {
