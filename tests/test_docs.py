@@ -77,7 +77,7 @@ def test_formulas_on_the_pages_agree_with_the_code() -> None:
 
 
 # Packages whose exported names are public.
-EXPORTING = ["hf", "parallel", "cost", "maths", "testing", "exercises", "reading", "grading", "runtime"]
+EXPORTING = ["hf", "parallel", "cost", "maths", "testing", "exercises", "reading", "grading", "runtime", "widgets"]
 
 
 def public_objects() -> Iterator[object]:

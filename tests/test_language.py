@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("src/qkv", "native", "tests", "benchmarks", "campaigns", "docs", "examples", "requirements")
-SUFFIXES = {".py", ".pyi", ".cpp", ".h", ".md", ".toml"}
+SUFFIXES = {".py", ".pyi", ".cpp", ".h", ".md", ".toml", ".ipynb"}
 # Data: other people's words, and the words of the checker's grammar.
 DATA = re.compile(
     r"/labelled/|/fresh/|tests/grading/(?:first|second|third)/|docs/log\.md$|test_language\.py$|CHANGELOG\.md$"

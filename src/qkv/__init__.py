@@ -62,6 +62,7 @@ _SUBMODULES = (
     "states",
     "testing",
     "theory",
+    "widgets",
 )
 
 __all__ = ["__version__", *_MODULE_OF_NAME, *_SUBMODULES]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
         states,
         testing,
         theory,
+        widgets,
     )
     from .backends.dispatch import Choice
     from .cache import KVCache, LinearState

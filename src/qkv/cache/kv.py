@@ -13,6 +13,7 @@ from torch import Tensor
 from ..cost.price import readable_bytes
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import check_flags, check_size
+from ..notebook import table
 from ..ops.kernels import cache_append, cache_attend, populate_memory
 from ..ops.library import register_cache
 from ..shapes import Float, Int
@@ -308,8 +309,7 @@ class KVCache(TokenStore):
         found |= {"tokens": ", ".join(map(str, self.row_lengths[:8])) + (", …" if self.batch > 8 else "")}
         found |= {"format": self.format.name, "memory": readable_bytes(self.nbytes)}
         found |= {"capacity": self.capacity, "window": self.window}
-        rows = (f"<tr><th scope='row'>{name}</th><td>{value}</td></tr>" for name, value in found.items() if value)
-        return f"<table><caption>KVCache</caption>{''.join(rows)}</table>"
+        return table(((name, value) for name, value in found.items() if value), caption="KVCache")
 
     def append(
         self,

@@ -1,77 +1,11 @@
 // The walk: a cell that is pointed at or focused lights up what it was made of, and says how.
 import { announce, noteState, onLeave, onResult, setState, stateNow } from "../lab.js";
+import { BEAT, MOST_CELLS, addUp, calm, light, move, rest, rove, wait } from "./walk_cells.js";
 
 const LAST_STEP = 6;
-const BEAT = 420; // milliseconds for a term of a sum
-const MOST_CELLS = 9; // that a step plays
-const calm = matchMedia("(prefers-reduced-motion: reduce)");
 let region = null;
 let playing = 0; // what plays ends when this changes
 let wasPlaying = false;
-
-/** The cells of "grid:rows:columns"; a row or a column is a number, a range or a star. */
-function cellsOf(part) {
-  const [grid, rows, columns] = part.split(":");
-  const within = (place, wanted) => {
-    if (wanted === "*") return true;
-    const [low, high = low] = wanted.split("-");
-    return Number(place) >= Number(low) && Number(place) <= Number(high);
-  };
-  return [...region.querySelectorAll(`td[data-key^="${CSS.escape(grid)}:"]`)].filter((cell) => {
-    const [, r, c] = cell.dataset.key.split(":");
-    return within(r, rows) && within(c, columns);
-  });
-}
-
-function clear() {
-  for (const cell of region.querySelectorAll(".lit, .lit-2, .made")) cell.classList.remove("lit", "lit-2", "made");
-}
-
-function light(cell) {
-  clear();
-  cell.classList.add("made");
-  (cell.dataset.made ?? "").split(" ").filter(Boolean).forEach((part, which) => {
-    for (const one of cellsOf(part)) one.classList.add(which ? "lit-2" : "lit");
-  });
-  region.querySelector("#why").textContent = cell.dataset.why ?? given(cell);
-}
-
-function given(cell) {
-  return `${cell.closest("table").getAttribute("aria-label").split(",")[0]}: ${cell.textContent.trim()}`;
-}
-
-function rest() {
-  const focused = document.activeElement?.closest?.("td[data-key]");
-  if (focused && region.contains(focused)) light(focused);
-  else {
-    clear();
-    region.querySelector("#why")?.replaceChildren();
-  }
-}
-
-function move(cell, event) {
-  const [grid, r, c] = cell.dataset.key.split(":");
-  const all = [...cell.closest("tbody").querySelectorAll("td[data-key]")];
-  const at = (row, column) => all.find((each) => each.dataset.key === `${grid}:${row}:${column}`);
-  const row = Number(r);
-  const column = Number(c);
-  const ends = all.filter((each) => each.dataset.key.startsWith(`${grid}:${r}:`));
-  const to = {
-    ArrowUp: () => at(row - 1, column),
-    ArrowDown: () => at(row + 1, column),
-    ArrowLeft: () => at(row, column - 1),
-    ArrowRight: () => at(row, column + 1),
-    Home: () => (event.ctrlKey ? all[0] : ends[0]),
-    End: () => (event.ctrlKey ? all.at(-1) : ends.at(-1)),
-  }[event.key]?.();
-  if (event.key.startsWith("Arrow") || to) event.preventDefault();
-  to?.focus();
-}
-
-function rove(cell) {
-  for (const each of cell.closest("tbody").querySelectorAll('td[tabindex="0"]')) each.tabIndex = -1;
-  cell.tabIndex = 0;
-}
 
 function step(to) {
   const now = Number(stateNow().step);
@@ -101,36 +35,10 @@ function show(which) {
   if (region.querySelector("#flow.all")) stage.scrollIntoView({ block: "nearest", behavior: calm.matches ? "auto" : "smooth" });
 }
 
-const wait = (time) => new Promise((resolve) => setTimeout(resolve, time));
-const valueOf = (cell) => {
-  const [above, below = "1"] = cell.querySelector("data").value.split("/");
-  return Number(above) / Number(below);
-};
-const shortly = (value) => String(Number(value.toPrecision(4))).replace("-", "−");
-const factor = (value) => (value < 0 ? `(${shortly(value)})` : shortly(value));
-
-/** The row times the column that made a cell, term by term with the sum so far; then what the library says of it. */
-async function addUp(cell, mine) {
-  light(cell);
-  const [row, column = []] = (cell.dataset.made ?? "").split(" ").filter(Boolean).map(cellsOf);
-  const why = region.querySelector("#why");
-  const numbers = [...(row ?? []), ...column].every((each) => each.querySelector("data"));
-  if (row?.length && row.length === column.length && row.length <= 8 && numbers) {
-    let sum = 0;
-    let terms = "";
-    for (const [n, one] of row.entries()) {
-      const [a, b] = [valueOf(one), valueOf(column[n])];
-      sum += a * b;
-      terms += `${n ? " + " : ""}${factor(a)}·${factor(b)}`;
-      for (const each of [one, column[n]]) each.classList.add("term");
-      why.textContent = `${terms} = ${shortly(sum)}${n < row.length - 1 ? " …" : ""}`;
-      await wait(BEAT);
-      for (const each of region.querySelectorAll(".term")) each.classList.remove("term");
-      if (mine !== playing) return;
-    }
-  } else await wait(BEAT);
-  if (mine === playing) light(cell);
-  await wait(BEAT);
+/** One cell; whatever played before ends. */
+function addAlone(cell) {
+  const mine = (playing += 1);
+  addUp(region, cell, () => mine === playing);
 }
 
 /** From this step to the last, a few cells of each. */
@@ -142,7 +50,7 @@ async function play() {
     const now = Number(stateNow().step);
     const cells = [...region.querySelectorAll(`#stage-${now} td[data-made]`)].filter((cell) => !cell.matches(".masked"));
     for (const cell of cells.slice(0, MOST_CELLS)) {
-      await addUp(cell, mine);
+      await addUp(region, cell, () => mine === playing);
       if (mine !== playing) return;
     }
     await wait(2 * BEAT);
@@ -171,7 +79,7 @@ function keys(event) {
   if (event.key === "PageDown" || event.key === "PageUp") {
     event.preventDefault();
     step(Number(stateNow().step) + (event.key === "PageDown" ? 1 : -1));
-  } else if (cell && event.key === "Enter" && !calm.matches) addUp(cell, (playing += 1));
+  } else if (cell && event.key === "Enter" && !calm.matches) addAlone(cell);
   else if (cell) move(cell, event);
   else if (event.target.closest("[data-step]") && (event.key === "ArrowRight" || event.key === "ArrowLeft")) {
     event.preventDefault();
@@ -214,16 +122,16 @@ function start(element) {
   region.addEventListener("pointerover", (event) => {
     const cell = event.target.closest("td[data-key]");
     if (wasPlaying) return;
-    if (cell) light(cell);
-    else rest();
+    if (cell) light(region, cell);
+    else rest(region);
   });
-  region.addEventListener("pointerleave", () => wasPlaying || rest());
+  region.addEventListener("pointerleave", () => wasPlaying || rest(region));
   region.addEventListener("click", clicked);
   region.addEventListener("focusin", (event) => {
     const cell = event.target.closest("td[data-key]");
-    if (!cell) return rest();
+    if (!cell) return rest(region);
     rove(cell);
-    if (!wasPlaying) light(cell);
+    if (!wasPlaying) light(region, cell);
     announce(region.querySelector("#why").textContent);
   });
   region.addEventListener("keydown", keys);
@@ -239,7 +147,7 @@ function clicked(event) {
   const now = Number(stateNow().step);
   if (button?.id === "walk-play") return wasPlaying ? stop() : play();
   if (button || cell) stop();
-  if (cell && !calm.matches) addUp(cell, playing);
+  if (cell && !calm.matches) addAlone(cell);
   if (button?.dataset.step) step(Number(button.dataset.step));
   else if (button?.id === "walk-next") step(now + 1);
   else if (button?.id === "walk-back") step(now - 1);
