@@ -333,7 +333,7 @@ def as_hardware(given: Any) -> Hardware:
         return given
     if not isinstance(given, str):
         raise OptionTypeError(complaint("hardware", repr(given), "a qkv.cost.Hardware or the name of one"))
-    hint = "qkv plan --list shows every name; qkv.cost.Hardware(...) describes another machine"
+    hint = "qkv plan --list shows every name; --chip, or qkv.cost.Hardware(...), describes another machine"
     name = match_name("hardware", given, [HERE, *read_data(HARDWARE_FILE)], "the name of a machine", hint)
     return _here() if name == HERE else _preset(name)
 

@@ -109,4 +109,5 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         header, *rows = [{**json.loads(line)} for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
         return [header, *rows]
     except (OSError, TypeError, ValueError, RecursionError) as error:
-        raise OptionError(complaint("recording", f"{path.name} ({error})", "claims as JSON Lines")) from None
+        why = getattr(error, "strerror", None) or error
+        raise OptionError(complaint("recording", f"{path.name} ({why})", "claims as JSON Lines")) from None
