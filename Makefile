@@ -185,6 +185,7 @@ $(VENV)/.docs: $(VENV)/.dev requirements/docs.txt
 docs: $(VENV)/.docs ## write the code's formulas into the documentation, and build the site in build/site
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/formulas.py
+	$(BIN)/python docs/charts.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "build/site/index.html"
 

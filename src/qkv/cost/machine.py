@@ -186,6 +186,8 @@ def use(machine: Machine | None) -> None:
 
     Raises:
         OptionTypeError: another type.
+
+    >>> use(None)  # from now on dispatch uses the built-in rates
     """
     if machine is not None and not isinstance(machine, Machine):
         raise OptionTypeError(complaint("machine", repr(machine), "a qkv.cost.Machine, or None"))
@@ -320,6 +322,9 @@ class Hardware:
 
 def hardware() -> dict[str, Hardware]:
     """All machines of hardware.toml by name, and "here", this machine.
+
+    Returns:
+        A `Hardware` for each name.
 
     >>> hardware()["h100-sxm"].bandwidth
     3350000000000.0

@@ -88,6 +88,9 @@ def from_quotes(chat: Chat, exercises: Mapping[str, Exercise], rows: Sequence[Ma
         rows: Each with `turn` (counted from 0), `question`, `part`, `quote`, `claim` (None: the quote itself), and, if
             they are not "asserted" and "none", `stance` and `anchor`. A quote may be "beginning [...] end".
 
+    Returns:
+        The claims, in the order of the rows.
+
     Raises:
         OptionError: A row whose turn, question, part or quote does not exist; the message has its number.
     """
