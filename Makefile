@@ -186,6 +186,7 @@ docs: $(VENV)/.docs ## write the code's formulas into the documentation, run the
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/formulas.py
 	$(BIN)/python docs/notebooks.py
+	$(BIN)/python docs/charts.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "build/site/index.html"
 

@@ -192,6 +192,9 @@ def explain(
     Returns:
         A `Choice`; print it for a table.
 
+    Raises:
+        OptionError, ShapeError, DtypeError, MaskError: an argument that does not fit; the message names it.
+
     >>> import torch, qkv
     >>> q = torch.zeros(1, 4, 64, 16)
     >>> qkv.explain(q, q, q, similarity=qkv.Argmax()).backend
@@ -247,6 +250,9 @@ def varlen(
 
     Returns:
         (total_q, heads_q, width_v). No document attends to another.
+
+    Raises:
+        OptionError, ShapeError, DtypeError, MaskError: an argument that does not fit; the message names it.
 
     >>> import torch, qkv
     >>> x = torch.randn(5, 2, 4)

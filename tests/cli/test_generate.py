@@ -87,7 +87,7 @@ def test_json_has_the_same_tokens_for_the_same_seed(checkpoint):
 )
 def test_bad_input_ends_in_one_line(checkpoint, words, said):
     done = run(checkpoint, *words)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not done.stdout
@@ -102,7 +102,7 @@ def test_wrong_words_and_a_missing_model(checkpoint, tmp_path):
     ):
         assert run(checkpoint, *words).returncode == 2
     done = run(str(tmp_path / "nowhere"), "--prompt", "one")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("qkv: MODEL: got ")
     assert "does not exist" in done.stderr
 
@@ -129,7 +129,7 @@ def test_weights_that_are_no_numbers_or_lead_to_none(checkpoint, tmp_path, numbe
     weights["model.layers.0.mlp.up_proj.weight"][0] = number
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     done = run(str(folder), "-p", "one two", "-n", "4")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.splitlines()[-1].startswith("qkv: MODEL: got NaN logits")
 

@@ -131,6 +131,9 @@ def block(
     Returns:
         A `Ledger` with the lines and their totals.
 
+    Raises:
+        OptionError: `windowed` for a model without a window, or an argument out of range.
+
     >>> tiny = Model(layers=2, d_model=8, heads=4, kv_heads=2, d_ff=16, vocabulary=32)
     >>> [part for part in parts(block(tiny))]
     ['norms', 'projections', 'scores', 'cache', 'feed-forward']
@@ -144,7 +147,14 @@ def block(
 
 
 def parts(ledger: Ledger) -> dict[str, Ledger]:
-    """The lines of a ledger grouped by part: embedding, norms, projections, scores, cache, feed-forward, logits."""
+    """The lines of a ledger grouped by part: embedding, norms, projections, scores, cache, feed-forward, logits.
+
+    Args:
+        ledger: What `model_cost` or `block` returns.
+
+    Returns:
+        A `Ledger` for each part that has lines.
+    """
     found: dict[str, list[Line]] = {part: [] for part in PARTS}
     for line in ledger.lines:
         found.setdefault(line.name.partition(":")[0], []).append(line)

@@ -32,6 +32,14 @@ def read_config(path: str | Path) -> Model:
 
     Raises:
         OptionError: the file cannot be read, or describes an architecture that is not supported.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> sizes = '"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257'
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "config.json").write_text(f'{{"model_type": "gpt2", {sizes}}}')
+    ...     read_config(folder).d_model
+    768
     """
     if not isinstance(path, str | Path):
         raise OptionTypeError(complaint("config", repr(path), "the path of a config.json or of its folder"))
@@ -57,6 +65,18 @@ def read_config(path: str | Path) -> Model:
 
 def config_model(text: str | bytes, name: str = "config", file: str = "config.json") -> Model:
     """The model that the text of a config.json describes.
+
+    Args:
+        text: The text of the file.
+        name: The name of the model.
+        file: The name of the file, for errors.
+
+    Returns:
+        A `Model` with the sizes of the file.
+
+    Raises:
+        OptionError: it is not JSON, or describes an architecture that is not supported.
+        OptionTypeError: it is not a JSON object.
 
     >>> sizes = '"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257'
     >>> config_model(f'{{"model_type": "gpt2", {sizes}}}').parameters

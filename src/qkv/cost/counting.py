@@ -498,6 +498,19 @@ def step(
 ) -> Ledger:
     """A decode step of a layer: one token for each sequence, with `past` tokens in the cache.
 
+    Args:
+        batch: Number of sequences; every size is a number, or a name for formulas.
+        past: Tokens in the cache before the step.
+        d_model: Width of a token between layers.
+        heads: Query heads.
+        kv_heads: Key/value heads, by default as many.
+        head_width: Width of a head, by default d_model / heads.
+        item: Bytes of a number.
+        cache_item: Bytes of a number in the cache, by default `item`.
+
+    Returns:
+        A `Ledger` with the lines and their totals.
+
     >>> found = step("b", "n", "d", "h", 1)
     >>> found.theta(at_most=[("h", "d")]), found.theta("traffic", at_most=[("h", "d")])
     (Θ(b·d² + b·d·n), Θ(b·d + b·d·n/h + d²))
@@ -541,6 +554,17 @@ def step_listing(
     """A decode step as the exercise's listing computes it with torch operators: `torch.cat` copies the past, and logits
     and weights are written and read again.
 
+    Args:
+        batch: Number of sequences; every size is a number, or a name for formulas.
+        past: Tokens in the cache before the step.
+        d_model: Width of a token between layers.
+        heads: Query heads.
+        kv_heads: Key/value heads, by default as many.
+        item: Bytes of a number.
+
+    Returns:
+        A `Ledger` with the lines and their totals.
+
     >>> step_listing("b", "n", "d", "h", 1).theta("traffic", at_most=[("h", "d")])
     Θ(b·h·n + b·d + b·d·n/h + d²)
     """
@@ -574,6 +598,17 @@ def layer_listing(
 ) -> Ledger:
     """Multi-head attention as the exercise's listing computes it, line by line, for a batch. Rearranged tensors are
     counted as copies.
+
+    Args:
+        batch: Number of sequences; every size is a number, or a name for formulas.
+        n_t: Tokens that ask.
+        n_s: Tokens that are attended to.
+        heads: Heads.
+        d_head: Width of a head.
+        item: Bytes of a number.
+
+    Returns:
+        A `Ledger` with the lines and their totals.
 
     >>> layer_listing("b", "n_t", "n_s", "h", "d_h").theta()
     Θ(b·d_h²·h²·n_s + b·d_h²·h²·n_t + b·d_h·h·n_s·n_t)

@@ -36,6 +36,9 @@ from .recurrent import prepare_layers, warn_of_others
 def layer_calls() -> Counter[str]:
     """Calls of each attention layer since `reset_layer_calls()`; keys are "LlamaAttention 0" and so on.
 
+    Returns:
+        How often each layer ran.
+
     >>> reset_layer_calls()
     >>> layer_calls()
     Counter()
@@ -301,6 +304,12 @@ class HeadStatistics(NamedTuple):
 
 def head_statistics(weights: Tensor) -> HeadStatistics:
     """Statistics of weights (batch, heads, n, n), as returned by `capture`.
+
+    Args:
+        weights: (batch, heads, n, n).
+
+    Returns:
+        Means over the queries of each head, (batch, heads) each.
 
     >>> found = head_statistics(torch.tensor([[[[1.0, 0.0], [0.25, 0.75]]]]))
     >>> float(found.first), float(found.previous), float(found.itself)

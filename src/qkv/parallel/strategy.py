@@ -52,6 +52,9 @@ def measure(mesh: DeviceMesh | None = None, axis: str | int | None = None) -> Li
         mesh: a `DeviceMesh`.
         axis: the name or number of an axis of the mesh; a mesh with one axis needs none.
 
+    Returns:
+        The measured `Link`.
+
     Raises:
         PeerLost: if a rank is lost.
     """

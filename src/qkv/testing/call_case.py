@@ -32,6 +32,11 @@ from .tolerance import ErrorBounds, compute_dtype, error_bounds
 class Spec:
     """A kind, its parts and its options; prints as the call that makes it.
 
+    Args:
+        kind: The name of the kind.
+        parts: Of a kind that joins others.
+        options: By their names.
+
     >>> Spec("and", Spec("causal", offset=2), Spec("padding", lengths=(3, 0)))
     Spec('and', Spec('causal', offset=2), Spec('padding', lengths=(3, 0)))
     """

@@ -172,6 +172,13 @@ class Budget:
 def ulp(magnitude: Tensor, dtype: torch.dtype) -> Tensor:
     """The distance between neighbours of `magnitude` in `dtype`, in float64.
 
+    Args:
+        magnitude: Any shape.
+        dtype: A floating-point dtype.
+
+    Returns:
+        The same shape; at 0 the smallest positive number.
+
     >>> ulp(torch.tensor([1.0, 1.5, 0.0]), torch.bfloat16).tolist()[:2]
     [0.0078125, 0.0078125]
     """
@@ -187,6 +194,15 @@ def error_in_ulp(actual: Tensor, gold: Tensor, scale_values: Tensor, dtype: torc
 
     gold is float64. NaN and ±inf must be exactly where gold has them, else the error is inf; where
     gold overflows dtype, dtype's infinity is right.
+
+    Args:
+        actual: (..., q, n), the result.
+        gold: (..., q, n), the oracle's result.
+        scale_values: (..., q), the magnitude of each row.
+        dtype: The dtype whose ulp is the unit.
+
+    Returns:
+        (..., q), in float64.
 
     >>> one = torch.ones(1, 1, dtype=torch.float64)
     >>> error_in_ulp(one + 2**-22, one, torch.tensor([1.0]), torch.float32).item()
@@ -263,6 +279,16 @@ def error_bounds(
         similarity: that of the call.
         bias: that of the call.
         state: that of the call.
+
+    Returns:
+        What `assert_close_to_oracle` takes.
+
+    >>> from qkv.testing import assert_close_to_oracle, oracle
+    >>> import qkv
+    >>> x = torch.eye(3)
+    >>> bounds = error_bounds(x, x, x, oracle(x, x, x))
+    >>> published = qkv.backends.BACKENDS["sdpa"].bound
+    >>> assert_close_to_oracle(qkv.attention(x, x, x, backend="sdpa"), bounds, backend="sdpa", bound=published)
     """
     similarity = Softmax() if similarity is None else similarity
     dtype, inner = query.dtype, compute_dtype(query.dtype)
@@ -411,8 +437,22 @@ def assert_argmax(actual: Tensor, query: Tensor, key: Tensor, value: Tensor, gol
     error bound of both: 2·(width + 1)·eps·Σ_d |q_d k_d|. The contract's `ties_go_to_the_lowest_index` uses
     exact numbers and allows none.
 
+    Args:
+        actual: (..., len_q, width_v), the result.
+        query: (..., len_q, width).
+        key: (..., len_k, width).
+        value: (..., len_k, width_v).
+        gold: What `oracle` returned for the same call.
+        backend: A name for the message.
+
     Raises:
         AssertionError: when a row is the value of another key.
+
+    >>> from qkv.testing import oracle
+    >>> import qkv
+    >>> x = torch.eye(3)
+    >>> gold = oracle(x, x, x, similarity=qkv.Argmax())
+    >>> assert_argmax(qkv.attention(x, x, x, similarity=qkv.Argmax()), x, x, x, gold, backend="argmax")
     """
     q, k, v = (repeat_heads(t, query.shape[1]) for t in (query.double(), key.double(), value))
     terms = torch.where(gold.attended[..., None], q[..., :, None, :] * k[..., None, :, :], 0.0)
