@@ -182,9 +182,11 @@ $(VENV)/.docs: $(VENV)/.dev requirements/docs.txt
 	$(LOCKED) -r requirements/docs.txt
 	@touch $@
 
-docs: $(VENV)/.docs ## write the code's formulas into the documentation, and build the site in build/site
+docs: $(VENV)/.docs ## write the code's formulas into the documentation, run the notebooks, and build the site in build/site
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/formulas.py
+	$(BIN)/python docs/notebooks.py
+	$(BIN)/python docs/charts.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "build/site/index.html"
 

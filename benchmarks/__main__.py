@@ -24,6 +24,7 @@ FIGURES = (
     "constrained",
     "perplexity",
     "caches",
+    "latents",
     "eviction",
     "models",
     "convert",

@@ -6,7 +6,9 @@ rest another one; all of them are read from the cache. The error is that of the 
 "auto" measures it, over all layers. llama.cpp's caches of q8_0 and q4_0, with and without its rotation, run on the same
 tokens if llama-cpp-python is installed.
 
-`python -m benchmarks caches [--quick] [--model smollm2|qwen]`
+Prefixes of 32,768 tokens: a fork, which copies no page, and files, mapped with and without comparing their hash.
+
+`python -m benchmarks caches [--quick] [--model smollm2|qwen|prefixes]`
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import math
 import os
 import statistics
 import sys
+import tempfile
+import time
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +29,7 @@ import numpy as np
 import torch
 
 import qkv
+from qkv import runtime
 from qkv.cache.choosing import QUERIES, last_queries, relative_errors
 from qkv.cache.formats import FORMATS
 from qkv.runtime import reference
@@ -37,6 +42,7 @@ from .runtimes import progress
 FIRST = 64
 BOUND = 0.1  # of the attention, for "auto"
 NAMES = tuple(each.name for each in FORMATS.values() if each.native_code is not None)
+PREFIX = 32768  # tokens
 BARS = {"int8": 0.1, "auto": 1.0}  # percent of the perplexity
 
 
@@ -156,9 +162,57 @@ def compare(name: str, path: Path, count: int) -> None:
     table.note(f"auto with bound {BOUND}: " + ", ".join(f"{n} of {each}" for each, n in chosen.most_common()))
 
 
+def prefixes() -> None:
+    """Milliseconds of what is done with a prefix."""
+    columns = {"": 36, "ms": 10, "bar": 8}
+    table = LiveTable("caches-prefixes", f"a prefix of {PREFIX:,} tokens, 8 heads of 128, bfloat16, 134 MB", columns)
+    tokens = torch.randn(1, 8, PREFIX, 128, dtype=torch.bfloat16)
+    cache = qkv.KVCache(1, 8, 128, dtype=torch.bfloat16)
+    cache.append(tokens, tokens)
+    prefix, token = cache.freeze(), torch.randn(1, 8, 1, 128, dtype=torch.bfloat16)
+
+    def step() -> None:
+        qkv.decode(token, token, token, prefix.fork())
+
+    with tempfile.TemporaryDirectory() as folder:
+        path, plain = f"{folder}/a.prefix", f"{folder}/a.safetensors"
+        layers = runtime.ModelCache([cache] + [_copy(cache) for _ in range(29)])
+        done = {
+            "freeze": cache.freeze,
+            "fork": prefix.fork,
+            "fork of 30 layers": layers.fork,
+            "fork, and one step (copies no page)": step,
+            "save": lambda: prefix.save(path),
+            "map": lambda: qkv.KVCache.map(path),
+            "map, pages compared with their hash": lambda: qkv.KVCache.map(path, check=True),
+            "map, fork, and one step": lambda: qkv.decode(token, token, token, qkv.KVCache.map(path).fork()),
+            "KVCache.save": lambda: cache.save(plain),
+            "KVCache.load": lambda: qkv.KVCache.load(plain),
+        }
+        for name, call in done.items():
+            times = []
+            for _ in range(3 if "save" in name else 15):
+                before = time.perf_counter()
+                call()
+                times.append(1e3 * (time.perf_counter() - before))
+            found = statistics.median(times)
+            bar = ("met" if found < 1 else "NOT MET") if name == "fork" else ""
+            table.add([name, f"{found:.3f}", bar], {"name": name, "ms": found, "times": times})
+
+
+def _copy(cache: Any) -> Any:
+    """Another cache with as many pages, smaller ones: a fork only reads the table."""
+    other = qkv.KVCache(1, 1, 8, dtype=torch.bfloat16)
+    one = torch.zeros(1, 1, 1, 8, dtype=torch.bfloat16).expand(1, 1, cache.length, 8)
+    other.append(one, one)
+    return other
+
+
 def run() -> None:
     wanted = sys.argv[sys.argv.index("--model") + 1] if "--model" in sys.argv else None
     quick = "--quick" in sys.argv
+    if wanted in (None, "prefixes"):
+        prefixes()
     for name, path in models().items():
         if wanted in (None, name):
             compare(name, path, {"smollm2": 3 if quick else 20, "qwen": 2 if quick else 6}[name])

@@ -45,6 +45,8 @@ def _linked(markdown: str, folder: Path) -> str:
     def link(found: re.Match[str]) -> str:
         target = (folder / found[1]).resolve()
         page = INCLUDED.get(found[1].removeprefix("../"), "")
+        if target.suffix == ".ipynb":
+            page = f"notebooks/{target.stem}.md"
         if not page and target.is_relative_to(docs):
             page = str(target.relative_to(docs))
         if not page:

@@ -15,7 +15,6 @@ import os
 import signal
 import sys
 import time
-from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,6 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 import qkv
-from qkv.backends.base import RUNS
-from qkv.parallel.transfer import TRAFFIC
 
 SIMILARITIES = {
     "softmax": qkv.Softmax(),
@@ -133,20 +130,19 @@ def measured(mesh: DeviceMesh, options: argparse.Namespace, name: str) -> dict[s
     small = [torch.zeros(1, options.heads, 1, options.width) for _ in range(3)]
     qkv.parallel.attention(*small, mesh=mesh, similarity=similarity, mask=mask)  # opens the connections
     own = shard(options, dist.get_rank())
-    TRAFFIC.clear()
-    before, resident = Counter(RUNS), resident_before_call()
+    split = qkv.parallel.explain(*own, mesh=mesh, similarity=similarity, mask=mask).split
+    sent, resident = qkv.parallel.bytes_sent(), resident_before_call()
     dist.barrier()
     begin = time.perf_counter()
     out = qkv.parallel.attention(*own, mesh=mesh, similarity=similarity, mask=mask)
     seconds = time.perf_counter() - begin
     assert isinstance(out, Tensor)
-    splits = [run.removeprefix("parallel.") for run in RUNS - before if run.startswith("parallel.")]
     start, stop = span(options, dist.get_rank())
     places = sorted({start + (stop - start - 1) * n // (ROWS_PER_RANK - 1) for n in range(ROWS_PER_RANK)})
     mine = {
         "tokens": stop - start,
         "seconds": seconds,
-        "bytes_sent": TRAFFIC["data bytes"] + TRAFFIC["agreement bytes"],
+        "bytes_sent": qkv.parallel.bytes_sent() - sent,
         "bytes_held": max(process_bytes("VmHWM") - resident, 0),
         "rows": [(place, out[0, :, place - start]) for place in places if start <= place < stop],
     }
@@ -154,7 +150,7 @@ def measured(mesh: DeviceMesh, options: argparse.Namespace, name: str) -> dict[s
     dist.all_gather_object(everyone, mine)
     found = {
         "similarity": name,
-        "split": splits[0] if splits else "none",
+        "split": split,
         "ranks": len(everyone),
         "tokens": options.tokens,
         "tokens_per_rank": max(each["tokens"] for each in everyone),

@@ -14,6 +14,7 @@
 #include "bindings.h"
 #include "src/argmax.h"
 #include "src/finite.h"
+#include "src/guard.h"
 #include "src/isa.h"
 #include "src/linear.h"
 #include "src/parallel.h"
@@ -113,6 +114,14 @@ qkv::Tensor4 over_keys(const MaybeTensor& tensor, int64_t first_key) {
     return keys;
 }
 
+// What is added to scores for each token: sums of gates of the queries and keys, and the first keys (forgetting.py).
+void add_decay(qkv::AttendProblem& problem, const MaybeTensor& query, const MaybeTensor& key, const MaybeTensor& starts) {
+    problem.decay_query = data_of<const double>(query);
+    problem.decay_key = data_of<const double>(key);
+    problem.decay_starts = data_of<const int64_t>(starts);
+    problem.decay_columns = key ? view_of(*key, 3).shape[2] : 0;
+}
+
 qkv::AttendProblem attend_problem(const qkv::PagedCache& pages, const qkv::PlainKeyValues* plain,
                                   const qkv::Tokens& tokens, const View& query, const View& out,
                                   const MaybeTensor& lse, std::optional<int64_t> window, const Rules& rules) {
@@ -143,7 +152,8 @@ void cache_attend(const Tensor& query, const Tensor& out, const Four& layout, ui
                   std::optional<int64_t> lower, std::optional<int64_t> upper, const MaybeTensor& keep,
                   const MaybeTensor& bias, int64_t first_key, float scale, float softcap, const MaybeTensor& sink,
                   bool argmax, int threads, int64_t sinks, bool cross, const MaybeTensor& weights,
-                  const MaybeTensor& importance, const Numbers& importance_from) {
+                  const MaybeTensor& importance, const Numbers& importance_from, bool sigmoid, float offset,
+                  const MaybeTensor& decay_query, const MaybeTensor& decay_key, const MaybeTensor& decay_starts) {
     const View q = view_of(query, 4);
     const qkv::Tokens tokens = {q.shape[0], q.shape[2], positions.data(), data_of(counts), left};
     qkv::AttendProblem problem =
@@ -151,6 +161,9 @@ void cache_attend(const Tensor& query, const Tensor& out, const Four& layout, ui
                        {starts, stops, lower, upper, keep, bias, first_key, scale, softcap, sink});
     problem.sinks = sinks;
     problem.cross = cross;
+    problem.sigmoid = sigmoid;
+    problem.offset = offset;
+    add_decay(problem, decay_query, decay_key, decay_starts);
     add_weights(problem, weights, importance, importance_from);
     calls.attend.fetch_add(1, std::memory_order_relaxed);
     const qkv::python::Unlocked unlocked;
@@ -160,14 +173,19 @@ void cache_attend(const Tensor& query, const Tensor& out, const Four& layout, ui
 void softmax_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& out,
                        const MaybeTensor& lse, const Numbers& starts, const Numbers& stops,
                        std::optional<int64_t> lower, std::optional<int64_t> upper, const MaybeTensor& keep,
-                       const MaybeTensor& bias, float scale, float softcap, const MaybeTensor& sink, int threads) {
+                       const MaybeTensor& bias, float scale, float softcap, const MaybeTensor& sink, bool sigmoid,
+                       float offset, const MaybeTensor& decay_query, const MaybeTensor& decay_key,
+                       const MaybeTensor& decay_starts, int threads) {
     const View q = view_of(query, 4), k = view_of(key, 4), v = view_of(value, 4);
     const std::vector<int64_t> positions(q.shape[0], 0);
     const qkv::PlainKeyValues past = {dtype_of(k), k.shape[2], tensor_of(k), tensor_of(v)};
-    const qkv::AttendProblem problem = attend_problem(
+    qkv::AttendProblem problem = attend_problem(
         {{qkv::Dtype::float32, k.shape[1], q.shape[3], v.shape[3]}, nullptr, 0}, &past,
         {q.shape[0], q.shape[2], positions.data(), nullptr, false}, q, view_of(out, 4), lse, std::nullopt,
         {starts, stops, lower, upper, keep, bias, 0, scale, softcap, sink});
+    problem.sigmoid = sigmoid;
+    problem.offset = offset;
+    add_decay(problem, decay_query, decay_key, decay_starts);
     calls.plain.fetch_add(1, std::memory_order_relaxed);
     const qkv::python::Unlocked unlocked;
     qkv::attend(kernels(), problem, threads);
@@ -325,11 +343,15 @@ NB_MODULE(_native, m) {
           nb::arg("upper") = nb::none(), nb::arg("keep") = nb::none(), nb::arg("bias") = nb::none(),
           nb::arg("first_key") = 0, nb::arg("scale") = 1.0f, nb::arg("softcap") = 0.0f, nb::arg("sink") = nb::none(),
           nb::arg("argmax") = false, nb::arg("threads"), nb::arg("sinks") = 0, nb::arg("cross") = false,
-          nb::arg("weights") = nb::none(), nb::arg("importance") = nb::none(), nb::arg("importance_from") = nb::none());
+          nb::arg("weights") = nb::none(), nb::arg("importance") = nb::none(), nb::arg("importance_from") = nb::none(),
+          nb::arg("sigmoid") = false, nb::arg("offset") = 0.0f, nb::arg("decay_query") = nb::none(),
+          nb::arg("decay_key") = nb::none(), nb::arg("decay_starts") = nb::none());
     m.def("softmax_attention", &softmax_attention, nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("out"),
           nb::kw_only(), nb::arg("lse") = nb::none(), nb::arg("starts") = nb::none(), nb::arg("stops") = nb::none(),
           nb::arg("lower") = nb::none(), nb::arg("upper") = nb::none(), nb::arg("keep") = nb::none(),
           nb::arg("bias") = nb::none(), nb::arg("scale"), nb::arg("softcap") = 0.0f, nb::arg("sink") = nb::none(),
+          nb::arg("sigmoid") = false, nb::arg("offset") = 0.0f,
+          nb::arg("decay_query") = nb::none(), nb::arg("decay_key") = nb::none(), nb::arg("decay_starts") = nb::none(),
           nb::arg("threads"));
     m.def("linear_attention", &linear_attention, nb::arg("rule"), nb::arg("query").none(), nb::arg("key"),
           nb::arg("value"), nb::arg("out").none(), nb::kw_only(), nb::arg("keep") = nb::none(),
@@ -341,6 +363,8 @@ NB_MODULE(_native, m) {
     m.def("linear_state_size", &linear_state_size, nb::arg("rule"), nb::arg("value_width"));
     m.def("advise_huge_pages", &advise_huge_pages, nb::arg("data"), nb::arg("size"));
     m.def("populate_memory", &populate_memory, nb::arg("data"), nb::arg("size"));
+    m.def("guard_mapping", &qkv::guard_mapping, nb::arg("data"), nb::arg("size"));
+    m.def("unguard_mapping", &qkv::unguard_mapping, nb::arg("data"));
     qkv::python::bind_step(m);
     qkv::python::bind_counting(m);
     qkv::python::bind_program(m);

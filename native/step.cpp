@@ -21,7 +21,8 @@ dlpack::Kind kind_of(Dtype dtype) {
 class DecodeStep {
 public:
     DecodeStep(const Tensor& query, const Tensor& key, const Tensor& value, const Four& layout,
-               std::optional<int64_t> window, int64_t sinks, float scale, float softcap, MaybeTensor sink, bool argmax)
+               std::optional<int64_t> window, int64_t sinks, float scale, float softcap, MaybeTensor sink, bool argmax,
+               bool sigmoid, float offset)
         : tensor_type_(nb::module_::import_("torch").attr("Tensor")),
           requires_grad_(nb::str("requires_grad")),
           is_neg_(nb::str("is_neg")),
@@ -37,7 +38,9 @@ public:
           scale_(scale),
           softcap_(softcap),
           sink_(std::move(sink)),
-          argmax_(argmax) {}
+          argmax_(argmax),
+          sigmoid_(sigmoid),
+          offset_(offset) {}
 
     // Whether the tensors have the class, shape, dtype and device of those that were checked.
     bool fits(nb::handle query, nb::handle key, nb::handle value) const {
@@ -67,6 +70,8 @@ public:
                                       scale_, softcap_, data_of<const float>(sink_), nullptr, heads_last, sinks_};
         attend.importance = address<float>(importance);
         attend.importance_columns = importance_columns;
+        attend.sigmoid = sigmoid_;
+        attend.offset = offset_;
         calls.append.fetch_add(1, std::memory_order_relaxed);
         calls.attend.fetch_add(1, std::memory_order_relaxed);
         {
@@ -113,7 +118,8 @@ private:
     const int64_t window_, sinks_;
     const float scale_, softcap_;
     const MaybeTensor sink_;
-    const bool argmax_;
+    const bool argmax_, sigmoid_;
+    const float offset_;
 };
 
 }  // namespace
@@ -121,10 +127,10 @@ private:
 void bind_step(nb::module_& m) {
     nb::class_<DecodeStep>(m, "DecodeStep")
         .def(nb::init<const Tensor&, const Tensor&, const Tensor&, const Four&, std::optional<int64_t>, int64_t,
-                      float, float, MaybeTensor, bool>(),
+                      float, float, MaybeTensor, bool, bool, float>(),
              nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::kw_only(), nb::arg("layout"),
              nb::arg("window") = nb::none(), nb::arg("sinks") = 0, nb::arg("scale") = 1.0f, nb::arg("softcap") = 0.0f,
-             nb::arg("sink") = nb::none(), nb::arg("argmax") = false)
+             nb::arg("sink") = nb::none(), nb::arg("argmax") = false, nb::arg("sigmoid") = false, nb::arg("offset") = 0.0f)
         // Called for each token: positional arguments are faster, and `object` is not checked twice.
         .def("fits", &DecodeStep::fits, nb::arg("query"), nb::arg("key"), nb::arg("value"))
         .def("run", &DecodeStep::run, nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("out"),

@@ -14,6 +14,7 @@ PACKAGE = Path(qkv.__file__).parent
 # A package imports only from packages before it.
 ORDER = [
     "errors",
+    "notebook",
     "shapes",
     "masks",
     "similarity",
@@ -44,11 +45,13 @@ ORDER = [
     "reading",
     "grading",
     "lab",
+    "widgets",
     "mcp",
     "cli",
 ]
 WITHOUT_TORCH = {
     "errors",
+    "notebook",
     "masks",
     "similarity",
     "states",
@@ -63,6 +66,7 @@ WITHOUT_TORCH = {
     "grading",
     "web",
     "lab",
+    "widgets",
     "mcp",
 }
 MAX_LINES = 800  # of code: without blank lines, comments and docstrings

@@ -11,13 +11,16 @@ import sys
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import typer
 
 import qkv
 from qkv import backends, inputs
 from qkv.cache.formats import FORMATS
+from qkv.cli import app
 from qkv.exercises import bank
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before a page imports transformers
@@ -37,7 +40,7 @@ def no_process_group() -> Iterator[None]:
 
 
 def test_pages_with_examples_are_found() -> None:
-    assert {"cache", "cost", "hf", "linear", "maths", "nn", "parallel", "exercises", "grading", "theory"} <= {
+    assert {"caches", "cost", "hf", "linear", "maths", "nn", "parallel", "exercises", "grading", "theory"} <= {
         p.stem for p in PAGES
     }
 
@@ -65,19 +68,49 @@ def test_examples_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scope.clear()  # what a page registers keeps its globals, caches included, until the interpreter ends
 
 
-def test_formulas_on_the_pages_agree_with_the_code() -> None:
-    found = spec_from_file_location("generate", DOCS / "generate.py")
+def _module(name: str) -> Any:
+    """A program of docs/."""
+    found = spec_from_file_location(name, DOCS / f"{name}.py")
     assert found is not None
     assert found.loader is not None
-    generate = module_from_spec(found)
-    found.loader.exec_module(generate)
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_formulas_on_the_pages_agree_with_the_code() -> None:
+    generate = _module("generate")
     text = (DOCS / "cost.md").read_text(encoding="utf-8")
     assert all(f"<!-- from the code: {name} -->" in text for name in generate.PARTS)
     assert generate.updated(text) == text, "run make docs"
 
 
+def test_charts_agree_with_the_tables_and_the_code() -> None:
+    charts = _module("charts")
+    for name, draw in charts.CHARTS.items():
+        assert draw() == (DOCS / "images" / name).read_text(encoding="utf-8"), "run make docs"
+
+
+def test_the_commands_of_the_pages_have_those_options() -> None:
+    """Lines and words in backticks that begin with qkv; what stands for something (NAME, …) is not parsed."""
+    group: Any = typer.main.get_command(app)
+    found = 0
+    for page in [*sorted(DOCS.rglob("*.md")), DOCS.parent / "README.md"]:
+        text = re.sub(r"```(?:python|text|json|toml)\n.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for call in re.findall(r"(?:^ {4}|`)(qkv [a-z][^`\n]*)", text, re.MULTILINE):
+            name, *words = re.sub(r"'[^']*'|\"[^\"]*\"", "TEXT", call.split(" #")[0]).split()[1:]
+            assert name in group.commands, (page.name, call)
+            known = {option for each in group.commands[name].params for option in (*each.opts, *each.secondary_opts)}
+            known |= {"-h", "--help"}
+            for word in words:
+                if re.match(r"--?[a-z]", word) and "…" not in word:
+                    assert re.split(r"[=,.;)|]", word)[0] in known, (page.name, call)
+            found += 1
+    assert found > 100
+
+
 # Packages whose exported names are public.
-EXPORTING = ["hf", "parallel", "cost", "maths", "testing", "exercises", "reading", "grading", "runtime"]
+EXPORTING = ["hf", "parallel", "cost", "maths", "testing", "exercises", "reading", "grading", "runtime", "widgets"]
 
 
 def public_objects() -> Iterator[object]:

@@ -41,6 +41,13 @@ def test_the_commands_that_the_first_screen_names_are_there_with_those_options()
         assert {each for each in arguments if each.startswith("--")} <= options
 
 
+def test_every_command_prints_json_and_shows_errors() -> None:
+    group: Any = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        options = {option for each in command.params for option in each.opts}
+        assert {"--json", "--debug"} <= options, name
+
+
 def test_a_shell_completes_commands() -> None:
     complete = {"_QKV_COMPLETE": "complete_bash", "COMP_WORDS": "qkv pl", "COMP_CWORD": "1"}
     program = "import sys; sys.argv = ['qkv']; from qkv.cli import main; main()"

@@ -1,14 +1,16 @@
 """What notebooks show: tables and formulas in place of constructors, with hostile text escaped."""
 
+import re
 from html.parser import HTMLParser
 
 import pytest
 import torch
 
 import qkv
-from qkv.exercises import bank, solve
+from qkv.exercises import bank, check, solve
 from qkv.grading import from_bank, grade
 from qkv.maths import compare
+from qkv.notebook import table
 from qkv.reading import read_chat
 
 EMPTY = {"br", "hr", "img", "meta"}
@@ -56,13 +58,29 @@ def test_a_solution_shows_steps_and_answers() -> None:
     assert "Summary of answers" in shown(solution)
     derivation = solution.parts[0].answer.derivation  # pyright: ignore[reportOptionalMemberAccess]
     markdown = derivation._repr_markdown_()
-    assert r"$= \mu^T \mu$ — the means" in markdown or "the means" in markdown
+    assert r"$= \mu^\top \mu$ — the means" in markdown
+    assert "$= mu" not in markdown  # plain text is not LaTeX
 
 
 @pytest.mark.parametrize("answer", ["d mu^2", HOSTILE])
 def test_a_verdict_shows_the_reason_and_the_answer(answer: str) -> None:
     verdict = compare(r"\mu^T\mu", answer, {"mu": "vector[d]"})
     assert verdict.kind in shown(verdict)
+
+
+@pytest.mark.parametrize("answer", ["mu^T mu", "d mu^2", HOSTILE])
+def test_an_outcome_shows_the_reason_and_the_known_mistake(answer: str) -> None:
+    outcome = check(bank.named("scaling"), "a", answer)
+    text = shown(outcome)
+    assert f"<td>{outcome.kind}</td>" in text
+    assert ("mean read as a scalar" in text) == (answer == "d mu^2")
+
+
+def test_tables_align_numbers_and_escape_everything() -> None:
+    text = table([(HOSTILE, HOSTILE, 7)], (HOSTILE, "b", "c"), HOSTILE, numbers=(2,))
+    assert text.count("alert(1)") == 4
+    assert "script" not in re.findall(r"<(\w+)", text)
+    assert re.findall(r"<(\w+)[^>]*class='number'>(\w+)<", text) == [("th", "c"), ("td", "7")]
 
 
 def test_a_report_has_a_row_for_each_part_that_was_read() -> None:

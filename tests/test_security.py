@@ -174,7 +174,7 @@ def test_the_native_part_opens_nothing():
 
 
 def test_lab_scripts_evaluate_no_text_and_contact_no_other_server():
-    scripts = sorted((PACKAGE / "lab/static").rglob("*.js"))
+    scripts = sorted([*(PACKAGE / "lab/static").rglob("*.js"), *(PACKAGE / "widgets").glob("*.js")])
     assert len(scripts) > 10
     written = []
     for path in scripts:
@@ -190,7 +190,12 @@ def test_lab_scripts_evaluate_no_text_and_contact_no_other_server():
 
 def test_pages_and_styles_load_nothing_from_elsewhere():
     static, templates = PACKAGE / "lab/static", PACKAGE / "lab/templates"
-    looked = [path for home in (static, templates) for path in home.rglob("*") if path.suffix in (".css", ".html")]
+    looked = [
+        path
+        for home in (static, templates, PACKAGE / "widgets")
+        for path in home.rglob("*")
+        if path.suffix in (".css", ".html")
+    ]
     assert len(looked) > 15
     for path in looked:
         text = path.read_text(encoding="utf-8")

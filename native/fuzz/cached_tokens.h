@@ -43,8 +43,9 @@ public:
             const Counted counted(tokens, b);
             for (int64_t t = counted.first; t < counted.first + counted.count; ++t) {
                 for (int64_t g = 0; g < layout_.heads; ++g) {
-                    store(layout_.storage.keys, key, b, g, t, layout_.width);
-                    store(layout_.storage.values, value, b, g, t, layout_.value_width);
+                    const bool latent = layout_.storage.latent;
+                    store(layout_.storage.keys, key, b, g, t, layout_.width, layout_.width);
+                    store(layout_.storage.values, latent ? key : value, b, g, t, layout_.row_width(), layout_.value_width);
                 }
             }
             length_[b] += counted.count;
@@ -73,11 +74,14 @@ public:
     }
 
 private:
-    void store(Dtype storage, const Strided& from, int64_t b, int64_t g, int64_t token, int64_t width) {
+    // The first `count` numbers of a row.
+    void store(Dtype storage, const Strided& from, int64_t b, int64_t g, int64_t token, int64_t width, int64_t count) {
         std::vector<float> row;
         for (int64_t c = 0; c < width; ++c) row.push_back(static_cast<float>(from.get(b, g, token, c)));
-        for (const double x : stored_numbers(storage, row.data(), width)) stored_[b].push_back(x);
-        for (const double x : kept_numbers(storage, row.data(), width)) rows_[b].push_back(x);
+        const std::vector<double> stored = stored_numbers(storage, row.data(), width);
+        const std::vector<double> kept = kept_numbers(storage, row.data(), width);
+        stored_[b].insert(stored_[b].end(), stored.begin(), stored.begin() + count);
+        rows_[b].insert(rows_[b].end(), kept.begin(), kept.begin() + count);
     }
 
     // The number of channel c of a token, whose row or column of words begins at `from`, before it is scaled.
@@ -111,15 +115,16 @@ private:
         const int64_t pair = qkv::stored_bytes(keys, qkv::pair_of(keys)), step = qkv::kPageTokens * pair;
         const char* scales = layout_.key_scales(slab);
         if (scales != nullptr) scales += t * qkv::scale_size(keys);
-        for (int64_t c = 0; c < layout_.width; ++c) {
+        for (int64_t c = 0; c < layout_.width && !layout_.storage.latent; ++c) {
             same(number_at(keys, slab + layout_.keys_at() + t * pair, c, step) * scale_at(keys, scales, c), wanted[c]);
         }
         bool finite = true;
-        const char* row = slab + layout_.values_at() + t * layout_.value_bytes();
+        const char* row = slab + layout_.values_at() + t * layout_.row_bytes();
         scales = layout_.value_scales(slab, t);
-        for (int64_t c = 0; c < layout_.value_slots(); ++c) {
-            if (c >= layout_.value_width && scales != nullptr) break;
-            const double number = c < layout_.value_width ? wanted[layout_.width + c] : 0.0;
+        const double* numbers = layout_.storage.latent ? wanted : wanted + layout_.width;
+        for (int64_t c = 0; c < layout_.row_slots(); ++c) {
+            if (c >= layout_.row_width() && scales != nullptr) break;
+            const double number = c < layout_.row_width() ? numbers[c] : 0.0;
             same(number_at(values, row, c, 0) * scale_at(values, scales, c), number);
             finite = finite && std::isfinite(number);
         }

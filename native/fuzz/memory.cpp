@@ -26,6 +26,7 @@ Shape shape_of(Bytes& bytes) {
     shape.group = bytes.one_of<int64_t>("group", {1, 1, 2, 3, 4, 7, 13, 50});
     shape.layout.width = bytes.one_of<int64_t>("width", {1, 2, 3, 5, 7, 8, 16, 17, 33});
     shape.layout.value_width = bytes.one_of<int64_t>("value width", {1, 2, 3, 5, 15, 16, 17, 32, 33, 48, 65, 130});
+    if (shape.layout.storage.latent) shape.layout.width = std::max(shape.layout.width, shape.layout.value_width);
     shape.heads_q = shape.layout.heads * shape.group;
     return shape;
 }

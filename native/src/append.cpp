@@ -105,10 +105,11 @@ class Slab {
 public:
     Slab(const PageLayout& layout, char* slab) : layout_(layout), slab_(slab) {}
 
+    void clear_marks() { slab_[0] = 0; }
+
     // Tokens first .. first + count of the page.
     template <Dtype dtype, Dtype storage>
     void write_keys(const Rows& keys, int64_t first, int64_t count) {
-        if (first == 0) slab_[0] = 0;
         // Kernels read whole vectors, beyond the last token: subnormal numbers there would cost a hundred times as
         // much.
         const int64_t end = first + count, begin = std::max(first, end / kGroupTokens * kGroupTokens);
@@ -163,7 +164,7 @@ private:
                (token * pair + channel % pair) * Format<storage>::bits / 8;
     }
 
-    char* value_at(int64_t token) const { return slab_ + layout_.values_at() + token * layout_.value_bytes(); }
+    char* value_at(int64_t token) const { return slab_ + layout_.values_at() + token * layout_.row_bytes(); }
 
     template <Dtype dtype, Dtype storage>
     void write_plain_keys(const Rows& keys, int64_t first, int64_t count) {
@@ -188,14 +189,14 @@ private:
         for (int64_t t = 0; t < count; ++t) {
             char* to = value_at(first + t);
             if (dtype == storage && values.channel_bytes == element) {
-                std::memcpy(to, values.at(t, 0), layout_.value_width * element);
+                std::memcpy(to, values.at(t, 0), layout_.row_width() * element);
             } else {
-                for (int64_t c = 0; c < layout_.value_width; ++c) {
+                for (int64_t c = 0; c < layout_.row_width(); ++c) {
                     write_number<storage>(to + c * element, read_as_float<dtype>(values.at(t, c)));
                 }
             }
-            slab_[0] |= marks_of<storage>(to, layout_.value_width);
-            std::memset(to + layout_.value_width * element, 0, (layout_.value_slots() - layout_.value_width) * element);
+            slab_[0] |= marks_of<storage>(to, layout_.row_width());
+            std::memset(to + layout_.row_width() * element, 0, (layout_.row_slots() - layout_.row_width()) * element);
         }
     }
 
@@ -232,15 +233,15 @@ private:
 
     template <Dtype dtype, Dtype storage>
     void write_scaled_values(const Rows& values, int64_t first, int64_t count) {
-        ScaledRow<storage> row(layout_.value_width, layout_.value_slots());
+        ScaledRow<storage> row(layout_.row_width(), layout_.row_slots());
         for (int64_t t = 0; t < count; ++t) {
             row.template read<dtype>(values, t);
             write_scales(row, slab_ + layout_.value_scales_at(), first + t);
             char* to = value_at(first + t);
             if constexpr (storage == Dtype::int4) {
-                for (int64_t c = 0; c < layout_.value_slots(); c += 32, to += 16) join_halves(&row.numbers[c], to);
+                for (int64_t c = 0; c < layout_.row_slots(); c += 32, to += 16) join_halves(&row.numbers[c], to);
             } else {
-                std::memcpy(to, row.numbers.data(), layout_.value_slots());
+                std::memcpy(to, row.numbers.data(), layout_.row_slots());
             }
             if (row.largest_scale != row.largest_scale) slab_[0] |= kNonfinite;
             if (row.largest_scale * Format<storage>::largest >= kLargeValue) slab_[0] |= kLarge;
@@ -264,11 +265,15 @@ void append_rows(const AppendProblem& problem, int64_t b, int64_t head) {
     for (int64_t done = 0; done < count;) {
         const int64_t first = (position + done) % kPageTokens, here = std::min(kPageTokens - first, count - done);
         Slab slab(layout, problem.cache.slab(b, (position + done) / kPageTokens, head));
-        with_format(layout.storage.keys, [&](auto format) {
-            slab.template write_keys<dtype, format()>(rows(problem.key, given + done), first, here);
-        });
+        if (first == 0) slab.clear_marks();
+        if (!layout.storage.latent) {
+            with_format(layout.storage.keys, [&](auto format) {
+                slab.template write_keys<dtype, format()>(rows(problem.key, given + done), first, here);
+            });
+        }
+        const Tensor4& values = layout.storage.latent ? problem.key : problem.value;
         with_format(layout.storage.values, [&](auto format) {
-            slab.template write_values<dtype, format()>(rows(problem.value, given + done), first, here);
+            slab.template write_values<dtype, format()>(rows(values, given + done), first, here);
         });
         done += here;
     }

@@ -228,6 +228,7 @@ private:
         // The keys, then the values of the pages of this part, then the keys of the next one.
         const int64_t pages = last_page - first_page + 1;
         const auto read_at = [&](int64_t place) {
+            if (layout_.storage.latent) return half_page(rows, at / kPageTokens + kPartTokens / kPageTokens, place - ahead_);
             if (place < pages) return keys_of(rows, first_page + place);
             if (place < 2 * pages) {
                 return part_of_page(rows, first_page + place - pages, layout_.values_at(), layout_.head_bytes());
@@ -255,8 +256,13 @@ private:
             const float factor = scales_after_max_ ? scale_ : 1.0f;
             const float highest = kernels_.largest_score(row, keys);
             if (marks & kNonfinite) mark_masked(row, keys, masked + r * kPartTokens);
-            part.highest[r] = highest * factor;
-            part.weight[r] = kernels_.exponentials(row, keys, factor, finite_or_zero(highest));
+            part.highest[r] = problem_.sigmoid ? 0.0f : highest * factor;
+            if (problem_.sigmoid) {  // of the sum, only whether anything is attended counts, and whether it is NaN
+                const float sum = kernels_.sigmoids(row, keys, problem_.offset);
+                part.weight[r] = sum == 0.0f && highest != kNegInf ? 1.0f : sum;
+            } else {
+                part.weight[r] = kernels_.exponentials(row, keys, factor, finite_or_zero(highest));
+            }
             if (kept.powers != nullptr) {
                 const int64_t number = at / kPartTokens - rows.any_from() / kPartTokens;
                 kept.peaks[number * max_rows_ + r] = part.highest[r];
@@ -281,7 +287,14 @@ private:
     }
 
     NextRead keys_of(const QueryRows& rows, int64_t page) const {
-        return part_of_page(rows, page, PageLayout::kHeaderBytes, layout_.values_at());
+        return part_of_page(rows, page, PageLayout::kHeaderBytes, layout_.keys_end());
+    }
+
+    // Latents are read from memory once, for their scores: half a page of the next part in each step of this one.
+    NextRead half_page(const QueryRows& rows, int64_t first_page, int64_t step) const {
+        const int64_t page = first_page + step / 2, half = round_up(layout_.head_bytes() / 2, 64);
+        if (page * kPageTokens >= rows.any_to()) return {};
+        return part_of_page(rows, page, step % 2 * half, step % 2 == 0 ? half : layout_.head_bytes());
     }
 
     void score(const QueryRows& rows, int64_t page, int tokens, const float* queries, float* widened, float* scores,
@@ -293,9 +306,7 @@ private:
             return;
         }
         const char* slab = problem_.cache.slab(rows.batch(), page, rows.head());
-        kernels_.score_page(queries, rows.count(), slab + layout_.keys_at(), layout_.storage.keys,
-                            layout_.width_slots(), layout_.key_scales(slab), scores, kPartTokens, tokens, ahead,
-                            widened);
+        rows.score(kernels_, slab, queries, tokens, scores, kPartTokens, ahead, widened);
     }
 
     void weigh(const QueryRows& rows, int64_t page, int64_t from, int64_t to, const float* weights, const bool* masked,
@@ -307,15 +318,15 @@ private:
         const char* slab = problem_.cache.slab(rows.batch(), page, rows.head());
         const int64_t first = std::max<int64_t>(from - page * kPageTokens, 0);
         const int64_t last = std::min<int64_t>(to - page * kPageTokens, kPageTokens);
-        const char* values = slab + layout_.values_at() + first * layout_.value_bytes();
+        const char* values = slab + layout_.values_at() + first * layout_.row_bytes();
         const char* scales = layout_.value_scales(slab, first);
         if (slab[0] & kNonfinite) {
-            weigh_nonfinite(rows.count(), last - first, weights + first, masked + first, values, layout_.storage.values,
-                            scales, sums);
+            weigh_nonfinite(rows.count(), last - first, weights + first, masked + first, values, layout_.row_bytes(),
+                            layout_.storage.values, scales, sums);
             return;
         }
         kernels_.weigh_page(weights + first, kPartTokens, rows.count(), values, layout_.storage.values, value_slots_,
-                            scales, static_cast<int>(last - first), sums, ahead, widened);
+                            layout_.row_slots(), scales, static_cast<int>(last - first), sums, ahead, widened);
     }
 
     // Transposes and widens keys into the layout of a page.
@@ -349,11 +360,12 @@ private:
             values = reinterpret_cast<const char*>(widened);
         }
         if (!kernels_.all_finite(values, count * value_slots_, Dtype::float32)) {
-            weigh_nonfinite(rows.count(), count, weights + begin, masked + begin, values, Dtype::float32, nullptr, sums);
+            weigh_nonfinite(rows.count(), count, weights + begin, masked + begin, values, value_slots_ * 4, Dtype::float32,
+                            nullptr, sums);
             return;
         }
-        kernels_.weigh_page(weights + begin, kPartTokens, rows.count(), values, Dtype::float32, value_slots_, nullptr,
-                            static_cast<int>(count), sums, {}, nullptr);
+        kernels_.weigh_page(weights + begin, kPartTokens, rows.count(), values, Dtype::float32, value_slots_, value_slots_,
+                            nullptr, static_cast<int>(count), sums, {}, nullptr);
     }
 
     static void mark_masked(const float* scores, int64_t count, bool* masked) {
@@ -363,14 +375,14 @@ private:
     // 0 · NaN is NaN: if a value may be non-finite, a row adds only tokens with a score above -inf, one by one in the
     // same order of operations, so that a masked NaN changes no bit.
     void weigh_nonfinite(int rows, int64_t tokens, const float* weights, const bool* masked, const char* values,
-                         Dtype storage, const char* scales, float* sums) const {
+                         int64_t row_bytes, Dtype storage, const char* scales, float* sums) const {
         for (int r = 0; r < rows; ++r) {
             for (int64_t t = 0; t < tokens; ++t) {
                 if (masked[r * kPartTokens + t]) continue;
                 float weight = weights[r * kPartTokens + t];
-                const char* value = values + t * stored_bytes(storage, value_slots_);
+                const char* value = values + t * row_bytes;
                 if (weight == 0.0f && scales == nullptr) weight = positive_if_nonfinite(value, storage);
-                kernels_.weigh_page(&weight, 1, 1, value, storage, value_slots_,
+                kernels_.weigh_page(&weight, 1, 1, value, storage, value_slots_, value_slots_,
                                     scales == nullptr ? nullptr : scales + t * scale_size(storage), 1,
                                     sums + r * value_slots_, {}, nullptr);
             }
@@ -435,7 +447,7 @@ private:
                 int64_t unit) const {
         Floats memory;
         const float* again = nullptr;
-        if (marks & kLarge) {
+        if ((marks & kLarge) && !problem_.sigmoid) {  // a sum that overflows is infinite
             memory = attend_again(rows, total, queries);
             again = memory.get();
         }
@@ -455,7 +467,7 @@ private:
                 weight = weight * kept + std::exp(sink - top);
                 highest = std::max(highest, sink);
             }
-            float factor = kept / weight;
+            float factor = problem_.sigmoid ? 1.0f : kept / weight;
             if (kept_powers.powers != nullptr) write_weights(rows, r, kept_powers, total.highest[r], factor, unit);
             if (factor == 0.0f) factor = positive_if_nonfinite(values, Dtype::float32);
             for (int64_t c = 0; c < value_slots_; ++c) values[c] *= factor;
@@ -496,7 +508,9 @@ private:
     // What is prefetched: the keys or values after the next ones, if those are computed with before memory answers.
     const int64_t ahead_ = layout_.head_bytes() < kSmallSlab ? 2 : 1;
     // A positive scale without softcap is applied inside the exponential, where it costs nothing.
-    const bool scales_after_max_ = problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr;
+    const bool scales_after_max_ =
+        problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr &&
+        problem_.decay_key == nullptr && !problem_.sigmoid;
     int64_t max_parts_ = 1, whole_parts_ = 1, first_tile_ = 0;
     int64_t kept_columns_ = 0, kept_floats_ = 0;
     Floats sums_of_units_;

@@ -63,9 +63,7 @@ private:
             if (rows.skips(page * kPageTokens, (page + 1) * kPageTokens)) continue;
             const char* slab = problem_.cache.slab(rows.batch(), page, rows.head());
             const int tokens = static_cast<int>(std::min<int64_t>(kPageTokens, rows.any_to() - page * kPageTokens));
-            kernels_.score_page(scratch, rows.count(), slab + layout_.keys_at(), layout_.storage.keys,
-                                layout_.width_slots(), layout_.key_scales(slab), scores, kPageTokens, tokens,
-                                keys_of(rows, page + 1), widened);
+            rows.score(kernels_, slab, scratch, tokens, scores, kPageTokens, keys_of(rows, page + 1), widened);
             for (int r = 0; r < rows.count(); ++r) {
                 float* row = scores + r * kPageTokens;
                 rows.mask_scores(r, page * kPageTokens, kPageTokens, row);
@@ -78,7 +76,7 @@ private:
     NextRead keys_of(const QueryRows& rows, int64_t page) const {
         if (page * kPageTokens >= rows.any_to()) return {nullptr, 0};
         return {problem_.cache.slab(rows.batch(), page, rows.head()) + PageLayout::kHeaderBytes,
-                layout_.values_at() - PageLayout::kHeaderBytes};
+                layout_.keys_end() - PageLayout::kHeaderBytes};
     }
 
     void update(Best& best, int r, int64_t page, const float* row) const {
@@ -107,11 +105,11 @@ private:
         }
         const char* slab = problem_.cache.slab(rows.batch(), best.key[r] / kPageTokens, rows.head());
         const int64_t token = best.key[r] % kPageTokens;
-        const char* stored = slab + layout_.values_at() + token * layout_.value_bytes();
+        const char* stored = slab + layout_.values_at() + token * layout_.row_bytes();
         const float one = 1.0f;
         std::fill(value, value + layout_.value_slots(), -0.0f);  // plus -0 is any number itself
         kernels_.weigh_page(&one, 1, 1, stored, layout_.storage.values, layout_.value_slots(),
-                            layout_.value_scales(slab, token), 1, value, {}, nullptr);
+                            layout_.row_slots(), layout_.value_scales(slab, token), 1, value, {}, nullptr);
         if (is_rotated(layout_.storage.values)) rotate_back(value, layout_.value_width);
         rows.write(r, value, 0.0f);
     }

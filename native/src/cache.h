@@ -7,6 +7,7 @@
 //   scales  formats with scales only: [groups][64 tokens] for the keys, then for the values
 //   keys    [slots / pair][64 tokens][pair]: tokens are adjacent, so that a vector computes as many scores
 //   values  [64 tokens][slots]
+// Latents have neither keys nor their scales: the values part holds whole keys, and their first channels are the values.
 // table[row][position / 64 modulo slots] is the address of the page of a position.
 
 #include <cstdint>
@@ -23,17 +24,24 @@ struct PageLayout {
     Storage storage;
     int64_t heads, width, value_width;
 
-    int64_t width_slots() const { return key_slots_of(storage.keys, width); }
+    int64_t width_slots() const { return storage.latent ? row_slots() : key_slots_of(storage.keys, width); }
     int64_t value_slots() const { return value_slots_of(storage.values, value_width); }
-    int64_t value_bytes() const { return stored_bytes(storage.values, value_slots()); }
+    // What the values part holds of a token.
+    int64_t row_width() const { return storage.latent ? width : value_width; }
+    int64_t row_slots() const { return value_slots_of(storage.values, row_width()); }
+    int64_t row_bytes() const { return stored_bytes(storage.values, row_slots()); }
     int64_t value_scales_at() const {
+        if (storage.latent) return kHeaderBytes;
         return kHeaderBytes + kPageTokens * scale_size(storage.keys) * scales_of(storage.keys, width);
     }
     int64_t keys_at() const {
-        return value_scales_at() + kPageTokens * scale_size(storage.values) * scales_of(storage.values, value_width);
+        return value_scales_at() + kPageTokens * scale_size(storage.values) * scales_of(storage.values, row_width());
     }
-    int64_t values_at() const { return keys_at() + kPageTokens * stored_bytes(storage.keys, width_slots()); }
-    int64_t head_bytes() const { return values_at() + kPageTokens * value_bytes(); }
+    int64_t values_at() const {
+        return storage.latent ? keys_at() : keys_at() + kPageTokens * stored_bytes(storage.keys, width_slots());
+    }
+    int64_t keys_end() const { return storage.latent ? head_bytes() : values_at(); }
+    int64_t head_bytes() const { return values_at() + kPageTokens * row_bytes(); }
 
     // The scales of the keys or values of a slab, from a token on; nullptr for formats without.
     const char* key_scales(const char* slab) const { return is_scaled(storage.keys) ? slab + kHeaderBytes : nullptr; }
@@ -125,6 +133,14 @@ struct AttendProblem {
     float* importance = nullptr;
     int64_t importance_columns = 0;
     const int64_t* importance_from = nullptr;
+    // out = Σ_j v_j / (1 + e^-(s_j + offset)) instead, without softcap, sink and lse.
+    bool sigmoid = false;
+    float offset = 0.0f;
+    // Forgetting: decay_query[b, h, i] - decay_key[b, h, j] is added to a score, and keys before decay_starts[b, h, i] are
+    // masked; contiguous, over `given` queries and `decay_columns` keys; nullptr: none.
+    const double *decay_query = nullptr, *decay_key = nullptr;
+    const int64_t* decay_starts = nullptr;
+    int64_t decay_columns = 0;
 };
 
 // out = Σ_j e^(s_j) v_j / Σ_j e^(s_j) over the attended keys, s = scale·q·k, then softcap, then + bias; the sink is

@@ -44,11 +44,20 @@ struct Counting {
         real().score_page(queries, rows, keys, storage, width_slots, scales, scores, stride, tokens, ahead, widened);
     }
 
+    static void score_latents(const float* queries, int rows, const char* keys, Dtype storage, int64_t width_slots,
+                              const char* scales, float* scores, int64_t stride, int tokens, const NextRead& ahead,
+                              float* widened) {
+        add(score_flops, 2 * rows * tokens * width_slots);
+        add(tile_count, 1);
+        real().score_latents(queries, rows, keys, storage, width_slots, scales, scores, stride, tokens, ahead, widened);
+    }
+
     static void weigh_page(const float* weights, int64_t stride, int rows, const char* values, Dtype storage,
-                           int64_t value_slots, const char* scales, int tokens, float* sums, const NextRead& ahead,
-                           float* widened) {
+                           int64_t value_slots, int64_t row_slots, const char* scales, int tokens, float* sums,
+                           const NextRead& ahead, float* widened) {
         add(value_flops, 2 * rows * tokens * value_slots);
-        real().weigh_page(weights, stride, rows, values, storage, value_slots, scales, tokens, sums, ahead, widened);
+        real().weigh_page(weights, stride, rows, values, storage, value_slots, row_slots, scales, tokens, sums, ahead,
+                          widened);
     }
 
     static void scale_scores(float* scores, int64_t count, float scale, float softcap) {
@@ -59,6 +68,11 @@ struct Counting {
     static float exponentials(float* scores, int64_t count, float scale, float highest) {
         add(exponential_count, in_vectors(count));
         return real().exponentials(scores, count, scale, highest);
+    }
+
+    static float sigmoids(float* scores, int64_t count, float offset) {
+        add(exponential_count, in_vectors(count));
+        return real().sigmoids(scores, count, offset);
     }
 
     static void multiply_matrix(const Factor& a, int64_t rows, const float* b, int64_t b_stride, int64_t inner,
@@ -122,9 +136,11 @@ struct Counting {
             copy.score_tile = score_tile;
             copy.sweep_tile = sweep_tile;
             copy.score_page = score_page;
+            copy.score_latents = score_latents;
             copy.weigh_page = weigh_page;
             copy.scale_scores = scale_scores;
             copy.exponentials = exponentials;
+            copy.sigmoids = sigmoids;
             copy.multiply_matrix = multiply_matrix;
             copy.add_columns = add_columns;
             copy.add_dots = add_dots;

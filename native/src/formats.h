@@ -94,21 +94,33 @@ struct Format<Dtype::int4> {
     }
 };
 
-// The formats of keys and of values.
+// The formats of keys and of values. Latents are keys whose first channels are the values.
 struct Storage {
     Dtype keys, values;
+    bool latent = false;
 
     constexpr Storage(Dtype both = Dtype::float32) : keys(both), values(both) {}
     constexpr Storage(Dtype keys, Dtype values) : keys(keys), values(values) {}
-    // As Python passes it: the number of the keys' format, plus 16 times that of the values' if it is another one.
+    static constexpr Storage of_latents(Dtype format) {
+        Storage storage = format;
+        storage.latent = true;
+        return storage;
+    }
+    // As Python passes it: the number of the keys' format, plus 16 times that of the values' if it is another one, or
+    // plus kLatentCode.
     static constexpr Storage of_code(int64_t code) {
+        if (code >= kLatentCode) return of_latents(static_cast<Dtype>(code - kLatentCode));
         return {static_cast<Dtype>(code % 16), static_cast<Dtype>(code < 16 ? code : code / 16)};
     }
+
+    static constexpr int64_t kLatentCode = 256;
 };
 
 // Those that tests, fuzzers and the self-check run; any two formats can be combined.
 constexpr Storage kStorageFormats[] = {Dtype::float32, Dtype::float16, Dtype::bfloat16, Dtype::int8, Dtype::int4,
-                                       {Dtype::int8, Dtype::int4}};
+                                       {Dtype::int8, Dtype::int4},
+                                       Storage::of_latents(Dtype::float32), Storage::of_latents(Dtype::float16),
+                                       Storage::of_latents(Dtype::bfloat16), Storage::of_latents(Dtype::int8)};
 
 // body(std::integral_constant<Dtype, storage>) for a format that is known at run time.
 template <typename Body>

@@ -16,11 +16,14 @@ uint32_t sweep_tile(const float* queries, const float* panel, int64_t width, flo
 bool all_finite(const void* data, int64_t count, Dtype dtype);
 void score_page(const float* queries, int rows, const char* keys, Dtype storage, int64_t width_slots,
                 const char* scales, float* scores, int64_t stride, int tokens, const NextRead& ahead, float* widened);
+void score_latents(const float* queries, int rows, const char* keys, Dtype storage, int64_t width_slots,
+                   const char* scales, float* scores, int64_t stride, int tokens, const NextRead& ahead, float* widened);
 void weigh_page(const float* weights, int64_t stride, int rows, const char* values, Dtype storage, int64_t value_slots,
-                const char* scales, int tokens, float* sums, const NextRead& ahead, float* widened);
+                int64_t row_slots, const char* scales, int tokens, float* sums, const NextRead& ahead, float* widened);
 void scale_scores(float* scores, int64_t count, float scale, float softcap);
 float largest_score(const float* scores, int64_t count);
 float exponentials(float* scores, int64_t count, float scale, float highest);
+float sigmoids(float* scores, int64_t count, float offset);
 void multiply_rows(float* rows, int64_t count, const float* factors);
 void merge_row(float* total, float kept, const float* part, float taken, int64_t count);
 void multiply_matrix(const Factor& a, int64_t rows, const float* b, int64_t b_stride, int64_t inner, float* c,

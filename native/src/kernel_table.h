@@ -85,11 +85,16 @@ struct KernelTable {
                        const char* scales, float* scores, int64_t stride, int tokens, const NextRead& ahead,
                        float* widened);
 
+    // The same for latents: keys[t][c], queries[r][c]. The rest of the 64 scores is all -inf.
+    void (*score_latents)(const float* queries, int rows, const char* keys, Dtype storage, int64_t width_slots,
+                          const char* scales, float* scores, int64_t stride, int tokens, const NextRead& ahead,
+                          float* widened);
+
     // The values of a page: sums[r][c] += Σ_t (weights[r][t] · scales[group][t]) · values[t][c] for the first `tokens`, in
-    // ascending order.
+    // ascending order. A token is `row_slots` numbers after the one before.
     void (*weigh_page)(const float* weights, int64_t stride, int rows, const char* values, Dtype storage,
-                       int64_t value_slots, const char* scales, int tokens, float* sums, const NextRead& ahead,
-                       float* widened);
+                       int64_t value_slots, int64_t row_slots, const char* scales, int tokens, float* sums,
+                       const NextRead& ahead, float* widened);
 
     // A row of scores; `count` is a multiple of 16. score · scale, then softcap · tanh(score / softcap).
     void (*scale_scores)(float* scores, int64_t count, float scale, float softcap);
@@ -97,6 +102,8 @@ struct KernelTable {
     float (*largest_score)(const float* scores, int64_t count);
     // score becomes e^((score - highest) · scale); returns their sum.
     float (*exponentials)(float* scores, int64_t count, float scale, float highest);
+    // score becomes 1 / (1 + e^-(score + offset)), within 4 ulp of a weight that is not subnormal; returns their sum.
+    float (*sigmoids)(float* scores, int64_t count, float offset);
     void (*multiply_rows)(float* rows, int64_t count, const float* factors);
     // total = total · kept + part · taken; `count` is a multiple of 16.
     void (*merge_row)(float* total, float kept, const float* part, float taken, int64_t count);

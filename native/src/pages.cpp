@@ -194,7 +194,8 @@ QKV_INLINE Float widen_value(const char* row, int lanes) {
 
 template <Dtype from, Dtype storage, int rows, int vectors, bool keeps, int half>
 QKV_INLINE void weigh_block(const float* weights, int64_t stride, int64_t group_stride, const char* values,
-                            int64_t value_slots, int tokens, float* sums_at, Prefetch prefetch, float* widened) {
+                            int64_t value_slots, int64_t row_slots, int tokens, float* sums_at, Prefetch prefetch,
+                            float* widened) {
     constexpr bool whole_groups = vectors * kLanes >= kGroup<storage>;
     constexpr int group_vectors = kGroup<storage> > 0 && whole_groups ? kGroup<storage> / kLanes : vectors;
     Float sums[rows][vectors];
@@ -220,7 +221,7 @@ QKV_INLINE void weigh_block(const float* weights, int64_t stride, int64_t group_
                 for (int v = g; v < g + group_vectors; ++v) sums[r][v] = multiply_add(weight, value[v], sums[r][v]);
             }
         }
-        values += stored_bytes(from, value_slots);
+        values += stored_bytes(from, row_slots);
     }
     QKV_UNROLL
     for (int r = 0; r < rows; ++r) {
@@ -251,8 +252,9 @@ QKV_INLINE void multiply_scales(const float* weights, int64_t stride, const char
 }
 
 template <Dtype from, Dtype storage, int rows, bool keeps>
-void weigh_rows(const float* weights, int64_t stride, const char* values, int64_t value_slots, const char* scales,
-                int tokens, float* sums, const NextRead& ahead, int block, int blocks, float* widened) {
+void weigh_rows(const float* weights, int64_t stride, const char* values, int64_t value_slots, int64_t row_slots,
+                const char* scales, int tokens, float* sums, const NextRead& ahead, int block, int blocks,
+                float* widened) {
     constexpr int vectors = vectors_per_row(rows), group = kGroup<storage>;
     constexpr int most_groups = group == 0 ? 1 : vectors * kLanes > group ? vectors * kLanes / group : 1;
     alignas(64) float scaled[kScaled<storage> ? most_groups * rows * kPageTokens : 16];
@@ -275,7 +277,7 @@ void weigh_rows(const float* weights, int64_t stride, const char* values, int64_
             const int64_t bytes = from != Dtype::int4 ? stored_bytes(from, c) : c / 32 * 16 + c % 16;
             weigh_block<from, storage, rows, count(), keeps, half()>(
                 factors, kScaled<storage> ? kPageTokens : stride, rows * kPageTokens, values + bytes, value_slots,
-                tokens, sums + c, prefetch, kept_at<keeps>(widened, c));
+                row_slots, tokens, sums + c, prefetch, kept_at<keeps>(widened, c));
         };
         if (from == Dtype::int4 && columns < 32 && c / 16 % 2 == 1) {
             if constexpr (from == Dtype::int4 && columns < 32) run(std::integral_constant<int, 1>{});
@@ -341,22 +343,22 @@ void score_few(const float* queries, int64_t slots, int rows, const char* keys, 
 
 template <Dtype storage>
 void weigh_few(const float* weights, int64_t stride, int rows, const char* values, int64_t value_slots,
-               const char* scales, int tokens, float* sums, const NextRead& ahead, int block, int blocks,
-               float* widened) {
+               int64_t row_slots, const char* scales, int tokens, float* sums, const NextRead& ahead, int block,
+               int blocks, float* widened) {
     if constexpr (storage != Dtype::float32) {
         if (blocks > 1 && block == 0) {
-            QKV_FOR_ROWS(weigh_rows, storage, storage, true, rows, weights, stride, values, value_slots, scales, tokens,
-                         sums, ahead, block, blocks, widened)
+            QKV_FOR_ROWS(weigh_rows, storage, storage, true, rows, weights, stride, values, value_slots, row_slots,
+                         scales, tokens, sums, ahead, block, blocks, widened)
         }
         if (block > 0) {
             constexpr Dtype scaled = kScaled<storage> ? storage : Dtype::float32;
             QKV_FOR_ROWS(weigh_rows, Dtype::float32, scaled, false, rows, weights, stride,
-                         reinterpret_cast<const char*>(widened), value_slots, scales, tokens, sums, ahead, block,
-                         blocks, widened)
+                         reinterpret_cast<const char*>(widened), value_slots, value_slots, scales, tokens, sums, ahead,
+                         block, blocks, widened)
         }
     }
-    QKV_FOR_ROWS(weigh_rows, storage, storage, false, rows, weights, stride, values, value_slots, scales, tokens, sums,
-                 ahead, block, blocks, widened)
+    QKV_FOR_ROWS(weigh_rows, storage, storage, false, rows, weights, stride, values, value_slots, row_slots, scales,
+                 tokens, sums, ahead, block, blocks, widened)
 }
 
 // Rows are split evenly: 8 are 4 and 4, not 6 and 2.
@@ -384,13 +386,129 @@ void score_page(const float* queries, int rows, const char* keys, Dtype storage,
 }
 
 void weigh_page(const float* weights, int64_t stride, int rows, const char* values, Dtype storage, int64_t value_slots,
-                const char* scales, int tokens, float* sums, const NextRead& ahead, float* widened) {
+                int64_t row_slots, const char* scales, int tokens, float* sums, const NextRead& ahead, float* widened) {
     for_each_block(rows, [&](int first, int count, int block, int blocks) {
         with_format(storage, [&](auto format) {
-            weigh_few<format()>(weights + first * stride, stride, count, values, value_slots, scales, tokens,
+            weigh_few<format()>(weights + first * stride, stride, count, values, value_slots, row_slots, scales, tokens,
                                 sums + first * value_slots, ahead, block, blocks, widened);
         });
     });
+}
+
+namespace {
+
+// Tokens of latents that are scored together.
+#if defined(__AVX512F__) || (defined(__aarch64__) && !defined(__AVX2__))
+constexpr int kTokensAtOnce = 4;
+#else
+constexpr int kTokensAtOnce = 2;  // 16 registers
+#endif
+
+// to[n] = the sum of the lanes of sums[n], each in the same order.
+QKV_INLINE void store_sums(float* to, const Float (&sums)[kTokensAtOnce]) {
+#if defined(__AVX512F__)
+    const auto halves = [](Float a, Float b) { return add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)); };
+    const Float one = halves(sums[0], sums[1]), other = halves(sums[2], sums[3]);
+    const Float four = add(_mm512_shuffle_ps(one, other, 0x44), _mm512_shuffle_ps(one, other, 0xee));
+    const Float two = add(four, _mm512_shuffle_f32x4(four, four, 0x4e));
+    _mm_storeu_ps(to, _mm512_castps512_ps128(add(two, _mm512_shuffle_f32x4(two, two, 0xb1))));
+#else
+    QKV_UNROLL
+    for (int n = 0; n < kTokensAtOnce; ++n) to[n] = sum_lanes(sums[n]);
+#endif
+}
+
+// The rows of a few tokens.
+struct TokenRows {
+    const char* at[kTokensAtOnce];
+};
+
+template <Dtype from, int rows, bool keeps>
+void score_tokens(const float* queries, const TokenRows& tokens, int64_t slots, float* scores, int64_t stride,
+                  Prefetch& prefetch, float* widened) {
+    Float sums[rows][kTokensAtOnce];
+    QKV_UNROLL
+    for (int r = 0; r < rows; ++r) {
+        QKV_UNROLL
+        for (int t = 0; t < kTokensAtOnce; ++t) sums[r][t] = zero();
+    }
+    Prefetch own = prefetch;
+    for (int64_t c = 0; c < slots; c += kLanes) {
+        own.step();
+        Float key[kTokensAtOnce];
+        QKV_UNROLL
+        for (int t = 0; t < kTokensAtOnce; ++t) {
+            key[t] = widen_vector<from>(tokens.at[t] + c * Format<from>::bits / 8);
+            if constexpr (keeps) store(widened + t * slots + c, key[t]);
+        }
+        QKV_UNROLL
+        for (int r = 0; r < rows; ++r) {
+            const Float query = load(queries + r * slots + c);
+            QKV_UNROLL
+            for (int t = 0; t < kTokensAtOnce; ++t) sums[r][t] = multiply_add(query, key[t], sums[r][t]);
+        }
+    }
+    prefetch = own;
+    QKV_UNROLL
+    for (int r = 0; r < rows; ++r) store_sums(scores + r * stride, sums[r]);
+}
+
+template <Dtype from, bool keeps>
+void score_block(int rows, const float* queries, const TokenRows& tokens, int64_t slots, float* scores, int64_t stride,
+                 Prefetch& prefetch, float* widened) {
+    switch (rows) {
+        case 1: return score_tokens<from, 1, keeps>(queries, tokens, slots, scores, stride, prefetch, widened);
+        case 2: return score_tokens<from, 2, keeps>(queries, tokens, slots, scores, stride, prefetch, widened);
+        case 3: return score_tokens<from, 3, keeps>(queries, tokens, slots, scores, stride, prefetch, widened);
+        case 4: return score_tokens<from, 4, keeps>(queries, tokens, slots, scores, stride, prefetch, widened);
+        case 5: return score_tokens<from, 5, keeps>(queries, tokens, slots, scores, stride, prefetch, widened);
+        default: return score_tokens<from, 6, keeps>(queries, tokens, slots, scores, stride, prefetch, widened);
+    }
+}
+
+// A few tokens at a time, which all rows read from the fastest CPU cache; the first block of rows widens them.
+template <Dtype storage>
+void score_page_of_latents(const float* queries, int rows, const char* keys, int64_t slots, float* scores,
+                           int64_t stride, int tokens, const NextRead& ahead, float* widened) {
+    const int64_t groups = (tokens + kTokensAtOnce - 1) / kTokensAtOnce, blocks = (rows + kMaxBlockRows - 1) / kMaxBlockRows;
+    Prefetch prefetch = share_of(ahead, groups * blocks * (slots / kLanes), 0, 1);
+    TokenRows wide = {};
+    for (int t = 0; t < kTokensAtOnce && blocks > 1; ++t) wide.at[t] = reinterpret_cast<const char*>(widened) + t * slots * 4;
+    for (int at = 0; at < tokens; at += kTokensAtOnce) {
+        TokenRows stored;
+        for (int t = 0; t < kTokensAtOnce; ++t) {
+            stored.at[t] = keys + stored_bytes(storage, (at + t < tokens ? at + t : tokens - 1) * slots);
+        }
+        for_each_block(rows, [&](int first, int count, int block, int blocks) {
+            const float* own = queries + first * slots;
+            float* to = scores + first * stride + at;
+            if constexpr (storage != Dtype::float32) {
+                if (block > 0) {
+                    return score_block<Dtype::float32, false>(count, own, wide, slots, to, stride, prefetch, nullptr);
+                }
+                if (blocks > 1) return score_block<storage, true>(count, own, stored, slots, to, stride, prefetch, widened);
+            }
+            score_block<storage, false>(count, own, stored, slots, to, stride, prefetch, nullptr);
+        });
+    }
+}
+
+}  // namespace
+
+void score_latents(const float* queries, int rows, const char* keys, Dtype storage, int64_t width_slots,
+                   const char* scales, float* scores, int64_t stride, int tokens, const NextRead& ahead,
+                   float* widened) {
+    with_format(storage, [&](auto format) {
+        if constexpr (format() != Dtype::int4) {
+            score_page_of_latents<format()>(queries, rows, keys, width_slots, scores, stride, tokens, ahead, widened);
+        }
+    });
+    for (int r = 0; r < rows; ++r, scores += stride) {
+        for (int t = 0; t < tokens && scales != nullptr; t += kLanes) {
+            store(scores + t, multiply(load(scores + t), load_unaligned(scales + t * 4)));
+        }
+        for (int t = tokens; t < kPageTokens; ++t) scores[t] = -__builtin_inff();
+    }
 }
 
 }  // namespace qkv::QKV_ISA

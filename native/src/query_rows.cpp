@@ -44,6 +44,7 @@ QueryRows::QueryRows(const AttendProblem& problem, int64_t batch, int64_t head, 
         if (problem.stops != nullptr) to = std::min(to, problem.stops[batch]);
         if (problem.lower != kNoBound) from = std::max(from, plus(position, problem.lower));
         if (problem.upper != kNoBound) to = std::min(to, plus(position, problem.upper));
+        if (problem.decay_starts != nullptr) from = std::max(from, problem.decay_starts[row_of(r)]);
         if (from >= problem.sinks) from = std::max(from, window_from);
         if (from >= to) continue;
         from_[r] = from;
@@ -62,9 +63,25 @@ void QueryRows::pack(const KernelTable& kernels, float* out) const {
         rows[r] = row_address(problem_.query, problem_.dtype, batch_, head_of(r), query_of(r));
     }
     const PageLayout& layout = problem_.cache.layout;
+    if (layout.storage.latent) {
+        const int64_t stride = problem_.query.stride[3] * element_size(problem_.dtype);
+        for (int r = 0; r < count_; ++r, out += layout.width_slots()) {
+            kernels.widen_row(static_cast<const char*>(rows[r]), stride, layout.width, problem_.dtype, out);
+            std::fill(out + layout.width, out + layout.width_slots(), 0.0f);
+        }
+        return;
+    }
     kernels.pack_rows(rows, count_, count_, problem_.dtype, layout.width, problem_.query.stride[3], out);
     std::fill(out + layout.width * count_, out + layout.width_slots() * count_, 0.0f);
     if (is_rotated(layout.storage.keys)) rotate(out, layout.width, count_);
+}
+
+void QueryRows::score(const KernelTable& kernels, const char* slab, const float* queries, int tokens, float* scores,
+                      int64_t stride, const NextRead& ahead, float* widened) const {
+    const PageLayout& layout = problem_.cache.layout;
+    const auto kernel = layout.storage.latent ? kernels.score_latents : kernels.score_page;
+    kernel(queries, count_, slab + layout.keys_at(), layout.storage.keys, layout.width_slots(), layout.key_scales(slab),
+           scores, stride, tokens, ahead, widened);
 }
 
 int64_t QueryRows::offset(const Tensor4& tensor, int r, int64_t key) const {
@@ -87,10 +104,17 @@ void QueryRows::mask_scores(int r, int64_t first_key, int64_t count, float* scor
 }
 
 void QueryRows::add_bias(int r, int64_t first_key, int64_t count, float* scores) const {
-    if (problem_.bias.data == nullptr) return;
+    if (problem_.bias.data == nullptr && problem_.decay_key == nullptr) return;
     const int64_t from = std::clamp<int64_t>(from_[r] - first_key, 0, count);
     const int64_t to = std::clamp<int64_t>(to_[r] - first_key, from, count);
     if (from == to) return;
+    if (problem_.decay_key != nullptr) {
+        const double own = problem_.decay_query[row_of(r)];
+        const double* sums =
+            problem_.decay_key + (batch_ * problem_.heads_q + head_of(r)) * problem_.decay_columns + first_key;
+        for (int64_t t = from; t < to; ++t) scores[t] += static_cast<float>(own - sums[t]);
+        if (problem_.bias.data == nullptr) return;
+    }
     const float* bias = static_cast<const float*>(problem_.bias.data) + offset(problem_.bias, r, first_key + from);
     const int64_t stride = problem_.bias.stride[3];
     // A bias of -inf masks a key, even one whose score is NaN.
@@ -108,8 +132,7 @@ bool QueryRows::attends(int r, int64_t key) const {
 
 float* QueryRows::weights(int r) const {
     if (problem_.weights == nullptr) return nullptr;
-    const int64_t row = (batch_ * problem_.heads_q + head_of(r)) * problem_.tokens.given + query_of(r);
-    return problem_.weights + row * problem_.weight_columns;
+    return problem_.weights + row_of(r) * problem_.weight_columns;
 }
 
 bool QueryRows::is_counted(int r) const {
@@ -125,7 +148,7 @@ float QueryRows::sink(int r) const {
 
 void QueryRows::write(int r, const float* values, float lse) const {
     const int64_t width = problem_.cache.layout.value_width;
-    const int64_t row = (batch_ * problem_.heads_q + head_of(r)) * problem_.tokens.given + query_of(r);
+    const int64_t row = row_of(r);
     if (problem_.lse != nullptr) problem_.lse[row] = lse;
     const int64_t place = !problem_.heads_last
                               ? row

@@ -28,8 +28,11 @@ public:
     // Whether row r attends to the key; mask_scores and add_bias for one score.
     bool attends(int r, int64_t key) const;
 
-    // out[c][r], rotated if the keys are; channels beyond the width are 0.
+    // out[c][r], rotated if the keys are, or out[r][c] for latents; channels beyond the width are 0.
     void pack(const KernelTable& kernels, float* out) const;
+    // The scores of the first tokens of a slab, by the kernel for its layout; `queries` from `pack`.
+    void score(const KernelTable& kernels, const char* slab, const float* queries, int tokens, float* scores,
+               int64_t stride, const NextRead& ahead, float* widened) const;
 
     // Sets the scores of row r for masked keys, counted from `first_key`, to -inf.
     void mask_scores(int r, int64_t first_key, int64_t count, float* scores) const;
@@ -49,6 +52,9 @@ public:
 private:
     int64_t head_of(int r) const { return head_ * group_ + (first_row_ + r) % group_; }
     int64_t query_of(int r) const { return (first_row_ + r) / group_; }
+    int64_t row_of(int r) const {
+        return (batch_ * problem_.heads_q + head_of(r)) * problem_.tokens.given + query_of(r);
+    }
     int64_t offset(const Tensor4& tensor, int r, int64_t key) const;
 
     const AttendProblem& problem_;

@@ -1,6 +1,7 @@
 // Small problems with answers that are known or come from the portable kernels: an instruction set that disagrees is
 // refused when the library is loaded.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -84,16 +85,18 @@ std::string check_memory(const KernelTable& kernels, const std::vector<float>& q
         const Tensor4 given = {key.data(), {0, 0, kWidth, 1}};
         append({cache, {1, tokens, &start, nullptr, false}, Dtype::float32, given, given}, 1);
         for (const int64_t heads : {1, 2, 3, 4, 5, 6, 13}) {
-            for (const float softcap : {0.0f, 3.0f}) {
+            for (const float softcap : {0.0f, 3.0f, -1.0f}) {  // -1: sigmoid
                 std::vector<float> found(heads * kWidth), wanted(heads * kWidth);
                 AttendProblem problem = {cache, {1, 1, &last, nullptr, false}, heads, Dtype::float32,
                                          {query.data(), {0, kWidth, kWidth, 1}}, found.data(), nullptr, 140, nullptr,
-                                         nullptr, kNoBound, kNoBound, {}, {}, 0.1f, softcap, nullptr, nullptr};
+                                         nullptr, kNoBound, kNoBound, {}, {}, 0.1f, std::max(softcap, 0.0f), nullptr, nullptr};
+                problem.sigmoid = softcap < 0.0f;
+                problem.offset = -3.0f;
                 attend(kernels, problem, 1);
                 problem.out = wanted.data();
                 attend(portable::table(), problem, 1);
                 for (size_t i = 0; i < found.size(); ++i) {
-                    if (std::fabs(found[i] - wanted[i]) <= 1e-5f) continue;
+                    if (std::fabs(found[i] - wanted[i]) <= 1e-5f * std::max(1.0f, std::fabs(wanted[i]))) continue;
                     return "attention over a cache of format " + std::to_string(static_cast<int>(storage.keys)) + "/" +
                            std::to_string(static_cast<int>(storage.values)) + " gave " + std::to_string(found[i]) + " instead of " +
                            std::to_string(wanted[i]);

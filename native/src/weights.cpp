@@ -60,6 +60,22 @@ float exponentials(float* scores, int64_t count, float scale, float highest) {
     return sum_lanes(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
 }
 
+// e^-|x| never overflows.
+float sigmoids(float* scores, int64_t count, float offset) {
+    Float sum[kChains];
+    QKV_UNROLL
+    for (int i = 0; i < kChains; ++i) sum[i] = zero();
+    const Float more = constant(offset), one = constant(1.0f);
+    for_each_vector(count, [&](int64_t i, int n) {
+        const Float score = add(load(scores + i), more);
+        const Float e = exponential(multiply(magnitude(score), constant(-1.0f)));
+        const Float weight = divide(where_less(score, zero(), e, one), add(one, e));
+        sum[n] = add(sum[n], weight);
+        store(scores + i, weight);
+    });
+    return sum_lanes(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
+}
+
 void merge_row(float* total, float kept, const float* part, float taken, int64_t count) {
     const Float keep = constant(kept), take = constant(taken);
     for (int64_t i = 0; i < count; i += kLanes) {

@@ -23,7 +23,7 @@ struct MemoryShape {
 
     std::string text() const {
         std::string all = "storage " + std::to_string(static_cast<int>(storage.keys)) + "/" +
-                          std::to_string(static_cast<int>(storage.values)) + ":";
+                          std::to_string(static_cast<int>(storage.values)) + (storage.latent ? ", latents:" : ":");
         for (int64_t n : {batch, heads_q, heads_kv, past, given, width, value_width}) all += " " + std::to_string(n);
         return all;
     }
@@ -39,9 +39,13 @@ public:
     std::vector<float> query, key, value;
     std::vector<int64_t> positions;
     qkv::PagedCache cache;
+    double offset = NAN;  // of sigmoid; NaN: softmax
 
-    explicit FilledCache(const MemoryShape& s, unsigned seed = 7)
-        : shape(s), positions(s.batch, s.past) {
+    // Latents are at least as wide as their values.
+    explicit FilledCache(const MemoryShape& given, unsigned seed = 7)
+        : shape(given), positions(given.batch, given.past) {
+        if (given.storage.latent) shape.width = std::max(given.width, given.value_width);
+        const MemoryShape& s = shape;
         const int64_t total = s.past + s.given, pages = qkv::ceil_div(total, qkv::kPageTokens);
         int64_t slots = 1;
         while (slots < pages) slots *= 2;
@@ -67,7 +71,10 @@ public:
     }
 
     float* key_row(int64_t b, int64_t g, int64_t j) { return key.data() + row(b, g, j) * shape.width; }
-    float* value_row(int64_t b, int64_t g, int64_t j) { return value.data() + row(b, g, j) * shape.value_width; }
+    float* value_row(int64_t b, int64_t g, int64_t j) {
+        if (shape.storage.latent) return key_row(b, g, j);
+        return value.data() + row(b, g, j) * shape.value_width;
+    }
 
     // In two calls that meet at `cut`.
     void fill(int64_t cut, int threads = 1) {
@@ -132,12 +139,13 @@ private:
             const std::vector<double> k = kept_numbers(shape.storage.keys, key_row(b, g, j), shape.width);
             double score = 0;
             for (int64_t c = 0; c < shape.width; ++c) score += static_cast<double>(q[c]) * k[c];
-            const double weight = std::exp(0.37 * score);
-            const std::vector<double> v = kept_numbers(shape.storage.values, value_row(b, g, j), shape.value_width);
+            const double weight = std::isnan(offset) ? std::exp(0.37 * score) : 1 / (1 + std::exp(-0.37 * score - offset));
+            const int64_t wide = shape.storage.latent ? shape.width : shape.value_width;
+            const std::vector<double> v = kept_numbers(shape.storage.values, value_row(b, g, j), wide);
             for (int64_t c = 0; c < shape.value_width; ++c) sums[c] += weight * v[c];
             weights += weight;
         }
-        for (double& x : sums) x = weights == 0 ? 0 : x / weights;
+        for (double& x : sums) x = !std::isnan(offset) ? x : weights == 0 ? 0 : x / weights;
         return sums;
     }
 

@@ -9,7 +9,7 @@ std::vector<MemoryShape> shapes(qkv::Storage storage) {
         {storage, 1, 1, 1, 0, 1, 1, 1},     {storage, 2, 3, 3, 63, 1, 7, 5},   {storage, 2, 6, 3, 64, 1, 13, 17},
         {storage, 1, 6, 2, 130, 3, 16, 32}, {storage, 1, 4, 1, 255, 1, 8, 48},  {storage, 1, 5, 1, 256, 2, 19, 80},
         {storage, 1, 12, 2, 300, 1, 11, 3}, {storage, 1, 7, 1, 517, 1, 33, 130}, {storage, 1, 2, 1, 0, 71, 5, 16},
-        {storage, 1, 32, 1, 100, 2, 24, 64},
+        {storage, 1, 32, 1, 100, 2, 24, 64},    {storage, 1, 16, 1, 330, 1, 21, 19},
     };
 }
 
@@ -43,7 +43,7 @@ TEST(cache, same_bits_for_any_threads_and_division) {
                 qkv::AttendProblem problem = cache.problem(out.data());
                 const int64_t position = shape.past + i;
                 problem.tokens = {1, 1, &position, nullptr, false};
-                problem.query.data = cache.query.data() + i * shape.width;
+                problem.query.data = cache.query.data() + i * cache.shape.width;
                 qkv::attend(*table, problem, 2);
                 for (int64_t h = 0; h < shape.heads_q; ++h) {
                     for (int64_t c = 0; c < shape.value_width; ++c) {
@@ -103,6 +103,68 @@ TEST(cache, keep_bias_and_sink) {
         sink = {lse[0], lse[2]};
         qkv::attend(*table, problem, 1);
         for (int64_t c = 0; c < shape.value_width; ++c) CHECK(std::fabs(2 * out[c] - before[c]) < 1e-6f);
+    }
+}
+
+TEST(cache, sigmoid_has_no_denominator) {
+    for (const qkv::KernelTable* table : qkv::runnable_kernels()) {
+        for (const qkv::Storage storage : qkv::kStorageFormats) {
+            const MemoryShape shape = {storage, 2, 6, 2, 700, 5, 24, 40};
+            check::setting() = std::string(table->name) + " " + shape.text();
+            FilledCache cache(shape);
+            cache.fill(77);
+            cache.offset = -6.5;
+            const std::vector<double> wanted = cache.answer();
+            std::vector<float> first;
+            for (const int threads : {1, 3}) {
+                std::vector<float> out(cache.out_size());
+                qkv::AttendProblem problem = cache.problem(out.data());
+                problem.sigmoid = true;
+                problem.offset = -6.5f;
+                qkv::attend(*table, problem, threads);
+                CHECK(largest_difference(out, wanted) < 6e-6);
+                CHECK(first.empty() || first == out);
+                first = out;
+            }
+        }
+    }
+}
+
+// Gates: the same as a bias of their differences, and a mask from the first keys on.
+TEST(cache, decay_is_a_bias_of_differences) {
+    for (const qkv::KernelTable* table : qkv::runnable_kernels()) {
+        check::setting() = table->name;
+        const MemoryShape shape = {Dtype::float32, 2, 6, 2, 600, 50, 24, 16};
+        FilledCache cache(shape);
+        cache.fill(77);
+        const int64_t keys = shape.past + shape.given, rows = shape.batch * shape.heads_q;
+        std::vector<double> by_key(rows * keys), by_query(rows * shape.given);
+        std::vector<int64_t> starts(rows * shape.given);
+        std::vector<float> bias(rows * shape.given * keys), wanted(cache.out_size()), out(cache.out_size());
+        for (int64_t row = 0; row < rows; ++row) {
+            for (int64_t j = 0; j < keys; ++j) {
+                by_key[row * keys + j] = (j == 0 ? -1000.0 : by_key[row * keys + j - 1]) - 0.01 * static_cast<double>((row + j) % 7);
+            }
+            for (int64_t i = 0; i < shape.given; ++i) {
+                const int64_t query = row * shape.given + i, position = shape.past + i;
+                by_query[query] = by_key[row * keys + position];
+                starts[query] = i < 20 ? 13 * row : 600;
+                for (int64_t j = 0; j < keys; ++j) {
+                    const double sum = by_query[query] - by_key[row * keys + j];
+                    bias[query * keys + j] = j < starts[query] ? -INFINITY : static_cast<float>(sum);
+                }
+            }
+        }
+        qkv::AttendProblem problem = cache.problem(wanted.data());
+        problem.bias = {bias.data(), {shape.heads_q * shape.given * keys, shape.given * keys, keys, 1}};
+        qkv::attend(*table, problem, 1);
+        problem = cache.problem(out.data());
+        problem.decay_query = by_query.data();
+        problem.decay_key = by_key.data();
+        problem.decay_starts = starts.data();
+        problem.decay_columns = keys;
+        qkv::attend(*table, problem, 2);
+        CHECK(out == wanted);
     }
 }
 

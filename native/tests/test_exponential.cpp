@@ -103,3 +103,24 @@ TEST(exponential, tangent_within_eight_ulp) {
         CHECK_EQUAL(x[3], 0.0f);
     }
 }
+
+TEST(exponential, sigmoid_within_four_ulp) {
+    for (const qkv::KernelTable* table : qkv::runnable_kernels()) {
+        check::setting() = table->name;
+        for (const uint32_t sign : {0u, 0x80000000u}) {
+            const double worst = worst_error(
+                sign | 0x00800000u, sign | qkv::to_bits(87.0f), 31 * stride(), [&](float* x) { table->sigmoids(x, kCount, 0.0f); },
+                [](double x) { return 1 / (1 + std::exp(-x)); });
+            CHECK(worst <= 4.0);
+        }
+        alignas(64) float x[kCount] = {};
+        x[0] = INFINITY;
+        x[1] = -INFINITY;
+        x[2] = NAN;
+        CHECK(std::isnan(table->sigmoids(x, kCount, 1.0f)));
+        CHECK_EQUAL(x[0], 1.0f);
+        CHECK_EQUAL(x[1], 0.0f);
+        CHECK(std::isnan(x[2]));
+        CHECK(std::fabs(x[3] - 0.7310586f) < 1e-6f);
+    }
+}

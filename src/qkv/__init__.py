@@ -20,6 +20,7 @@ _MODULE_OF_NAME = {
     "LinearState": "cache.decode",
     "Choice": "backends.dispatch",
     "Softmax": "similarity",
+    "Sigmoid": "similarity",
     "Argmax": "similarity",
     "Polynomial": "similarity",
     "FeatureMap": "similarity",
@@ -61,6 +62,7 @@ _SUBMODULES = (
     "states",
     "testing",
     "theory",
+    "widgets",
 )
 
 __all__ = ["__version__", *_MODULE_OF_NAME, *_SUBMODULES]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -91,13 +93,14 @@ if TYPE_CHECKING:
         states,
         testing,
         theory,
+        widgets,
     )
     from .backends.dispatch import Choice
     from .cache import KVCache, LinearState
     from .cache.decode import attend, decode
     from .functional import attention, explain, varlen
     from .masks import Causal, Dense, Padding, Predicate, Segments, Window
-    from .similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
+    from .similarity import Argmax, FeatureMap, Polynomial, Sigmoid, Similarity, Softmax
     from .states import KDA, Decay, Delta, Gated, GatedDelta
 
 

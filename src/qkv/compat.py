@@ -47,6 +47,11 @@ def scaled_dot_product_attention(
     Returns:
         (…, heads, len_q, width_v).
 
+    Raises:
+        MaskError: attn_mask together with is_causal, or one that does not fit.
+        OptionTypeError: is_causal or enable_gqa is not True or False.
+        ShapeError, DtypeError: tensors that do not fit together.
+
     >>> import torch
     >>> from torch.nn import functional as F
     >>> x = torch.randn(2, 5, 7, 4)

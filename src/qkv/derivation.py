@@ -115,10 +115,10 @@ class Derivation:
 
     def _repr_markdown_(self) -> str:
         lines: list[str] = []
-        for step in self.steps:
+        for step, _, symbols in self.readings():
             lines += [f"**{step.title}**"] if step.title else []
             sign = _SIGNS.get(step.relation, step.relation)
-            formula = f"${sign} {step.text}$" if step.text else ""
+            formula = f"${sign} {_latex_of(step.text, symbols)}$" if step.text else ""
             lines.append(" — ".join(filter(None, (formula, step.reason))))
         return "\n\n".join(lines)
 
@@ -135,22 +135,27 @@ class Derivation:
 
     def latex(self) -> str:
         """The mathematics in LaTeX, a chain a line."""
-        from .errors import MathsError
-        from .maths import latex, parse
-
         lines: list[str] = []
         for step, before, symbols in self.readings():
             if not step.text:
                 continue
-            try:
-                text = latex(parse(step.text, symbols))
-            except MathsError:
-                text = rf"\text{{{step.text}}}"
+            text = _latex_of(step.text, symbols)
             if before:
                 lines[-1] += f" {_SIGNS[step.relation]} {text}"
             else:
                 lines.append(text)
         return "\n".join(lines)
+
+
+def _latex_of(text: str, symbols: Mapping[str, str]) -> str:
+    """LaTeX of a line; of words, a text."""
+    from .errors import MathsError
+    from .maths import latex, parse
+
+    try:
+        return latex(parse(text, symbols))
+    except MathsError:
+        return rf"\text{{{text}}}"
 
 
 def describe(verdict: Verdict) -> tuple[str, str]:

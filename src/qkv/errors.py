@@ -89,6 +89,14 @@ class IllTyped(MathsError, TypeError):
 def point_at(source: str, span: tuple[int, int], width: int = 72) -> str:
     """The line of `source` with `span` in it, cut to `width`, with carets under the span.
 
+    Args:
+        source: The text of a formula.
+        span: Where in it, from and up to.
+        width: The most characters of a line.
+
+    Returns:
+        Two lines.
+
     >>> print(point_at("d mu^2 + 1", (2, 6)))
       d mu^2 + 1
         ^^^^
@@ -104,6 +112,15 @@ def point_at(source: str, span: tuple[int, int], width: int = 72) -> str:
 
 def complaint(argument: str, given: object, wanted: str, hint: str = "") -> str:
     """The message of an error: the argument, what was given, what was expected; then what to do.
+
+    Args:
+        argument: Its name, as the caller wrote it.
+        given: What was given.
+        wanted: What was expected.
+        hint: What to do.
+
+    Returns:
+        One line, with control characters escaped.
 
     >>> complaint("dropout", 1.5, "a probability between 0 and 1", "0.0 turns it off")
     'dropout: got 1.5, wanted a probability between 0 and 1. Hint: 0.0 turns it off.'

@@ -18,9 +18,17 @@ from .ops.kernels import ELU1, IDENTITY, POWER, RELU, SQUARED, FeatureRule
 from .shapes import Float
 from .similarity import AnySimilarity, FeatureMap, Polynomial
 
+__all__ = ["elu1", "identity", "monomials", "polynomial", "positive_random", "relu", "squared"]
+
 
 def elu1(x: Tensor) -> Tensor:
     """elu(x) + 1: positive everywhere, so the denominator never vanishes.
+
+    Args:
+        x: (..., width).
+
+    Returns:
+        (..., width).
 
     >>> elu1(torch.tensor([0.0, 2.0, -40.0]))
     tensor([1.0000e+00, 3.0000e+00, 4.2484e-18])
@@ -31,17 +39,47 @@ def elu1(x: Tensor) -> Tensor:
 
 
 def relu(x: Tensor) -> Tensor:
-    """max(x, 0): never negative; two vectors with no positive coordinate in common give 0."""
+    """max(x, 0): never negative; two vectors with no positive coordinate in common give 0.
+
+    Args:
+        x: (..., width).
+
+    Returns:
+        (..., width).
+
+    >>> relu(torch.tensor([-1.0, 2.0]))
+    tensor([0., 2.])
+    """
     return F.relu(x)
 
 
 def identity(x: Tensor) -> Tensor:
-    """x itself: sim(q, k) = q·k, which has both signs, so that the denominator can cancel."""
+    """x itself: sim(q, k) = q·k, which has both signs, so that the denominator can cancel.
+
+    Args:
+        x: (..., width).
+
+    Returns:
+        (..., width).
+
+    >>> identity(torch.tensor([-1.0, 2.0]))
+    tensor([-1.,  2.])
+    """
     return x
 
 
 def squared(x: Tensor) -> Tensor:
-    """x² coordinate by coordinate: never negative."""
+    """x² coordinate by coordinate: never negative.
+
+    Args:
+        x: (..., width).
+
+    Returns:
+        (..., width).
+
+    >>> squared(torch.tensor([-1.0, 2.0]))
+    tensor([1., 4.])
+    """
     return x.square()
 
 
@@ -309,6 +347,15 @@ def has_native_map(similarity: AnySimilarity) -> bool:
 
 def monomials(x: Float[Tensor, "... d"], degree: int, offset: float, weighted: bool) -> Float[Tensor, "... f"]:
     """The monomials of (q·k + offset)^degree; if weighted, times their coefficients in that power.
+
+    Args:
+        x: (..., width).
+        degree: The degree of the power.
+        offset: What is added to q·k.
+        weighted: Whether to multiply by the coefficients; one of query and key has to be.
+
+    Returns:
+        (..., features), one feature for each monomial.
 
     >>> q, k = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -1.0])
     >>> monomials(q, 2, -3.0, False) @ monomials(k, 2, -3.0, True)  # (3 − 2 − 3)²

@@ -15,10 +15,12 @@ from .backends.run import empty_result as empty_result
 from .cache import KVCache
 from .cache.decode import explain_step
 from .errors import MaskError, OptionError, ShapeError, complaint
+from .forgetting import check_log_decay
 from .inputs import AttentionInputs, is_compiling, raise_unknown_arguments, read_inputs
 from .masks import Causal, Mask, Segments, as_mask
 from .ops.loader import limit_threads_after_fork
-from .similarity import AnySimilarity, as_similarity
+from .scoring import ScoreFunction
+from .similarity import AnySimilarity, Softmax, as_similarity
 from .states import AnyState, as_state
 
 Answer = Tensor | tuple[Tensor, ...]
@@ -29,7 +31,7 @@ class Options(TypedDict, total=False):
 
     similarity: AnySimilarity | None
     mask: Mask | None
-    bias: Tensor | None
+    bias: Tensor | ScoreFunction | None
     state: AnyState | None
     initial_state: Tensor | None
     dropout: float
@@ -99,7 +101,7 @@ def attention(
     *,
     similarity: AnySimilarity | None = None,
     mask: Mask | None = None,
-    bias: Tensor | None = None,
+    bias: Tensor | ScoreFunction | None = None,
     state: AnyState | None = None,
     initial_state: Tensor | None = None,
     dropout: float = 0.0,
@@ -118,8 +120,11 @@ def attention(
         value: (batch, heads_kv, len_k, width_v).
         similarity: `Softmax()` when None; `Argmax`, `Polynomial`, `FeatureMap` or `Similarity`.
         mask: a mask of `qkv.masks`; True attends.
-        bias: numbers that broadcast to (batch, heads_q, len_q, len_k) and are added to softmax's scores, in the order
-            scale → softcap → bias → mask.
+        bias: numbers that broadcast to (batch, heads_q, len_q, len_k) and are added to the scores of `Softmax` and
+            `Sigmoid`, in the order scale → softcap → log_decay → bias → mask. Or a function(scores, batch, head, query,
+            key) that returns the scores which replace a block of them: scores (batch, heads, queries, keys) in float32
+            or, for float64 inputs, float64, 0 where the mask does not attend; then the indices as integer tensors that
+            broadcast to it. It must compute each pair on its own; what it uses may be learned.
         state: for similarities with features: what the sums Σ_j φ(k_j) v_jᵀ do before a token is added (`Decay`,
             `Gated`, `Delta`, `GatedDelta`, `KDA` of qkv.states). Such a call is causal; mask may be None, `Causal()`,
             `Padding` and `Segments`.
@@ -166,7 +171,7 @@ def explain(
     *,
     similarity: AnySimilarity | None = None,
     mask: Mask | None = None,
-    bias: Tensor | None = None,
+    bias: Tensor | ScoreFunction | None = None,
     state: AnyState | None = None,
     initial_state: Tensor | None = None,
     dropout: float = 0.0,
@@ -186,6 +191,9 @@ def explain(
 
     Returns:
         A `Choice`; print it for a table.
+
+    Raises:
+        OptionError, ShapeError, DtypeError, MaskError: an argument that does not fit; the message names it.
 
     >>> import torch, qkv
     >>> q = torch.zeros(1, 4, 64, 16)
@@ -234,7 +242,7 @@ def varlen(
         value: (total_k, heads_kv, width_v).
         cu_seqlens_q: integers (documents + 1,), the cumulative lengths, from 0. Documents may be empty.
         cu_seqlens_k: the same for keys; `cu_seqlens_q` when left out.
-        similarity, dropout, backend: as in `attention`.
+        similarity, dropout, backend: as in `attention`; `log_decay` of `Softmax` has shape (total_k, heads_q).
         mask: counts positions inside each document, so that `Causal()` is causal in each. It must fit every document:
             no tensors of one length. For a mask over the packed sequence, use `Segments.from_cu_seqlens`.
         state: as in `attention`, with gates (total, heads_kv) or (total, heads_kv, features) and beta (total,
@@ -242,6 +250,9 @@ def varlen(
 
     Returns:
         (total_q, heads_q, width_v). No document attends to another.
+
+    Raises:
+        OptionError, ShapeError, DtypeError, MaskError: an argument that does not fit; the message names it.
 
     >>> import torch, qkv
     >>> x = torch.randn(5, 2, 4)
@@ -261,7 +272,7 @@ def varlen(
             (query, key, value), (cu_seqlens_q, cu_seqlens_k), similarity, mask, change, backend
         )
     edges = cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k
-    if is_compiling() and not dropout:
+    if is_compiling() and not dropout and getattr(similarity, "log_decay", None) is None:
         packed = tuple(tensor.transpose(0, 1)[None] for tensor in (query, key, value))
         answer = run_documents_as_operator(packed, edges, as_similarity(similarity), as_mask(mask), backend)
         if answer is not None:
@@ -269,9 +280,13 @@ def varlen(
     rows = document_ranges("cu_seqlens_q", edges[0], query.shape[0])
     columns = document_ranges("cu_seqlens_k", edges[1], key.shape[0])
     check_document_counts(rows, columns)
-    outs = []
+    outs, gates = [], similarity.log_decay if isinstance(similarity, Softmax) else None
+    if gates is not None:
+        check_log_decay(gates, query, (key.shape[0], query.shape[1]), "packed keys, query heads")
     for (i0, i1), (j0, j1) in zip(rows, columns, strict=True):
         parts = (tensor.transpose(0, 1)[None] for tensor in (query[i0:i1], key[j0:j1], value[j0:j1]))
+        if gates is not None and isinstance(similarity, Softmax):
+            similarity = replace(similarity, log_decay=gates[j0:j1].T[None])
         out = attention(*parts, similarity=similarity, mask=mask, dropout=dropout, backend=backend)
         outs.append(out[0].transpose(0, 1))
     return torch.cat(outs) if outs else query.new_zeros(0, query.shape[1], value.shape[2])

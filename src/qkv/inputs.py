@@ -31,10 +31,12 @@ from .errors import (
     complaint,
 )
 from .features import feature_count
+from .forgetting import Forgetting, check_log_decay, forgetting_of
 from .masks import Causal, Extent, Mask, Padding, Segments, as_mask
 from .masks.grid import as_integer, describe
+from .scoring import ScoreFunction, ScoreRule, check_score_function
 from .shapes import Bool, Float
-from .similarity import AnySimilarity, Softmax, as_similarity
+from .similarity import AnySimilarity, Sigmoid, Softmax, as_similarity
 from .states import AnyState, Decay, as_state
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -106,6 +108,8 @@ class AttentionInputs(NamedTuple):
     signature: tuple[Any, ...]
     state: StateInputs | None = None
     return_state: bool = False
+    forgetting: Forgetting | None = None
+    score_rule: ScoreRule | None = None
 
     @property
     def mask_parts(self) -> tuple[Mask, ...]:
@@ -162,13 +166,6 @@ def unfold_group(tensor: Tensor, heads_q: int) -> Tensor:
     return tensor if heads_q == heads_kv else tensor.reshape(batch, heads_q, rows * heads_kv // heads_q, n)
 
 
-def cut(tensor: Tensor, *parts: slice) -> Tensor:
-    """A part of each axis of a tensor that broadcasts: axes of size 1 stay."""
-    whole = slice(None)
-    index = tuple(part if size > 1 else whole for part, size in zip(parts, tensor.shape, strict=True))
-    return tensor if index == (whole,) * len(index) else tensor[index]
-
-
 def compact(tensor: Tensor) -> Tensor:
     """The same numbers, contiguous and aligned, so that the layout of the inputs cannot change a bit of the result: on
     some processors a product q kᵀ rounds differently when its rows start at other addresses (docs/log.md).
@@ -208,7 +205,7 @@ def read_inputs(
     value: Tensor,
     similarity: AnySimilarity | None,
     mask: Mask | None,
-    bias: Tensor | None,
+    bias: Tensor | ScoreFunction | None,
     dropout: float,
     backend: str,
     return_lse: bool,
@@ -216,8 +213,10 @@ def read_inputs(
     state: AnyState | None = None,
     initial_state: Tensor | None = None,
     return_state: bool = False,
+    forgetting: Forgetting | None = None,
+    score_rule: ScoreRule | None = None,
 ) -> AttentionInputs:
-    """Check every argument of `attention` once."""
+    """Check every argument of `attention` once. forgetting, score_rule: gates and a bias that were read already."""
     dims = check_tensors(query, key, value)
     if dims != 4:
         query, key, value = (_to_four_dimensions(tensor, dims) for tensor in (query, key, value))
@@ -235,9 +234,16 @@ def read_inputs(
     learns = query.requires_grad or key.requires_grad or value.requires_grad
     if mask is not None:
         mask = resolve_mask(mask, extent, traced)
+    if callable(bias):
+        score_rule, bias = ScoreRule.over(check_score_function(bias, chosen), extent, query.device), None
+        learns = torch.is_grad_enabled()  # what the function uses may be learned
     if bias is not None:
         bias = check_bias(bias, query, extent, chosen)
-        learns = learns or bias.requires_grad
+    chosen, bias = fold_bias(chosen, bias, query, heads)
+    learns = learns or (bias is not None and bias.requires_grad)
+    if isinstance(chosen, Softmax) and chosen.log_decay is not None:
+        forgetting, chosen = _read_log_decay(chosen.log_decay, query, extent, mask, traced), chosen.without_decay()
+        learns = learns or forgetting.query.requires_grad
     if isinstance(chosen, Softmax) and isinstance(chosen.sink, Tensor):
         check_sink(chosen.sink, query, heads)
         learns = learns or chosen.sink.requires_grad
@@ -259,14 +265,46 @@ def read_inputs(
         None if mask is None else mask.signature(),
         None if bias is None else bias.shape,
         state_kind,
+        forgetting is not None,
+        score_rule is not None,
     )
     signature = backend, query.dtype, query.device.type, extent, heads_kv, width, width_v, kinds, flags
     returns = return_lse, return_weights
     sizes = extent, heads_kv, width, width_v
     return AttentionInputs(
         query, key, value, chosen, mask, bias, dropout, backend, *returns, *sizes, needs_grad, traced, signature, scan,
-        return_state,
+        return_state, forgetting, score_rule,
     )  # fmt: skip
+
+
+def _read_log_decay(log_decay: Tensor, query: Tensor, extent: Extent, mask: Mask | None, traced: bool) -> Forgetting:
+    """The gates of `Softmax(log_decay=...)`: query i is the token that `Causal` says."""
+    parts = () if mask is None else mask.parts()
+    offsets = [part.offset for part in parts if isinstance(part, Causal) and part.offset is not None]
+    if not offsets:
+        hint = "gates forget what is before a token: join & qkv.Causal() to the mask"
+        raise MaskError(complaint("mask", repr(mask), "one with Causal, for log_decay", hint))
+    axes = {4: "batch, query heads, keys", 3: "batch, keys", 2: "keys"}[extent.dims]
+    shape = (extent.batch, extent.heads, extent.len_k)
+    given = shape if extent.dims == 4 else shape[::2] if extent.dims == 3 else shape[2:]
+    gates = check_log_decay(log_decay, query, given, axes).reshape(shape)
+    last = min(offsets) + extent.len_q - 1
+    if extent.len_q and last >= max(extent.len_k, 1):
+        wanted = f"a mask whose last query is one of the {extent.len_k} tokens, for log_decay"
+        raise MaskError(complaint("mask", f"{mask!r}, with the last query at position {last}", wanted))
+    at = torch.arange(min(offsets), last + 1, device=query.device)[None]
+    return forgetting_of(gates, at, tokens_kept(mask, extent, query.device), None, traced)
+
+
+def tokens_kept(mask: Mask | None, extent: Extent, device: torch.device) -> Tensor | None:
+    """The tokens that no `Padding` of a mask drops, (batch, keys); None for all."""
+    keep = None
+    for part in () if mask is None else mask.parts():
+        if isinstance(part, Padding):
+            kept = part.keys_kept(extent, device)
+            assert kept is not None
+            keep = kept if keep is None else keep & kept
+    return keep
 
 
 def _check_state_options(
@@ -558,13 +596,25 @@ def _check_sizes(query: Tensor, key: Tensor, value: Tensor) -> None:
         raise ShapeError(complaint("query, key", shapes, f"at most {_MAX_INT64} scores: the sizes overflow 64 bits"))
 
 
+def fold_bias(
+    similarity: AnySimilarity, bias: Tensor | None, query: Tensor, heads: int
+) -> tuple[AnySimilarity, Tensor | None]:
+    """A similarity whose own bias, if it is a tensor, is a part of the bias of the call, (1, heads or 1, 1, 1)."""
+    if not isinstance(similarity, Sigmoid) or not isinstance(similarity.bias, Tensor):
+        return similarity, bias
+    check_sink(similarity.bias, query, heads, "bias (of Sigmoid)")
+    own = similarity.bias.to(compute_dtype(query.dtype)).reshape(1, -1, 1, 1)
+    return Sigmoid(similarity.scale), own if bias is None else bias + own
+
+
 def check_bias(bias: Tensor, query: Tensor, extent: Extent, similarity: AnySimilarity) -> Tensor:
-    if not isinstance(similarity, Softmax):
-        hint = "bias is added to softmax's scores; mask= works with all similarities"
+    if not similarity.has_scores:
+        hint = "bias is added to the scores of Softmax and Sigmoid; mask= works with all similarities"
         raise OptionError(complaint("bias", f"a tensor with {similarity!r}", "None", hint))
     wanted = "numbers to add to the scores"
     if not isinstance(bias, Tensor):
-        raise DtypeError(complaint("bias", type(bias).__name__, f"a torch.Tensor of {wanted}"))
+        wanted = f"a torch.Tensor of {wanted}, or a function of scores for qkv.attention and qkv.decode"
+        raise DtypeError(complaint("bias", type(bias).__name__, wanted))
     if bias.dtype is torch.bool:
         raise MaskTypeError(complaint("bias", "dtype torch.bool", wanted, "write mask=qkv.Dense(...)"))
     if bias.dtype is not query.dtype and bias.dtype is not compute_dtype(query.dtype):
@@ -598,19 +648,21 @@ def check_dropout(dropout: float, similarity: AnySimilarity) -> float:
     return dropout
 
 
-def check_sink(sink: Tensor, query: Tensor, heads: int) -> None:
+def check_sink(sink: Tensor, query: Tensor, heads: int, argument: str = "sink") -> None:
+    """A tensor with one logit, or one for each query head."""
     if sink.dtype not in DTYPE_SET or sink.device != query.device:
         wanted = f"floating-point logits on {query.device}"
-        raise DtypeError(complaint("sink", f"{sink.dtype} on {sink.device}", wanted))
+        raise DtypeError(complaint(argument, f"{sink.dtype} on {sink.device}", wanted))
     if sink.numel() != 1 and tuple(sink.shape) != (heads,):
-        raise ShapeError(complaint("sink", f"shape {tuple(sink.shape)}", f"({heads},): one logit per query head"))
+        raise ShapeError(complaint(argument, f"shape {tuple(sink.shape)}", f"({heads},): one logit per query head"))
 
 
-def check_size(argument: str, given: Any, least: int = 1) -> int:
-    """An integer, `least` or more."""
+def check_size(argument: str, given: Any, least: int = 1, most: int | None = None) -> int:
+    """An integer, `least` or more, and at most `most`."""
     number = as_integer(argument, given)
-    if number < least:
-        raise OptionError(complaint(argument, given, f"an integer, {least} or more"))
+    if number < least or (most is not None and number > most):
+        limit = "" if most is None else f" and at most {most}"
+        raise OptionError(complaint(argument, given, f"an integer, {least} or more{limit}"))
     return number
 
 

@@ -38,6 +38,21 @@ def _float32_number(argument: str, given: object) -> float:
     return number
 
 
+def _check_normalize(given: object) -> None:
+    if not isinstance(given, bool):
+        raise OptionTypeError(complaint("normalize", repr(given), "True or False"))
+
+
+def _logits_of_heads(argument: str, given: Any) -> Any:
+    """None, a number of float32, or a tensor, whose shape is checked where the number of heads is known."""
+    if isinstance(given, Real):
+        return _float32_number(argument, given)
+    if given is not None and not hasattr(given, "requires_grad"):
+        wanted = "a number or a tensor with one logit per query head"
+        raise OptionTypeError(complaint(argument, type(given).__name__, wanted))
+    return given
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class AnySimilarity:
     """The base of all kinds: what backends ask of a similarity, and a signature without the contents of tensors.
@@ -49,10 +64,12 @@ class AnySimilarity:
         has_lse: the weights are exp(score), so that a bias, a log-sum-exp, a sink and a softcap have a meaning.
         is_product: it is φ(q)·φ(k) with the features that `qkv.features.feature_maps` gives, and has a linear state.
         picks_one_key: there is no sum over the keys; all scores of a query have to be known before any of them counts.
+        has_scores: it is a function of the scores scale·q·k, to which a bias is added.
     """
 
     kind: ClassVar[str]
     has_lse: ClassVar[bool] = False
+    has_scores: ClassVar[bool] = False
     is_product: ClassVar[bool] = False
     picks_one_key: ClassVar[bool] = False
     signature: tuple[Any, ...] = field(init=False, repr=False)
@@ -83,39 +100,88 @@ class AnySimilarity:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Softmax(AnySimilarity):
-    """sim(q, k) = exp(softcap·tanh(scale·q·k / softcap) + bias).
+    """sim(q, k) = exp(softcap·tanh(scale·q·k / softcap) + bias + Σ log f_t over the tokens t after the key).
 
     Args:
         scale: any finite number, 0 and negative ones included; None is 1/√width.
         softcap: a positive number that bounds the scores by tanh, or None.
         sink: None, a number, or a tensor with one logit per query head. exp(sink) is added to the denominator only, so
             that a head may attend to nothing. It can be learned.
+        log_decay: None, or the logarithm of a forget gate for each token and query head, (batch, heads_q, length), 0 or
+            less; with fewer dimensions as the query. Key j counts Π f_t times as much for query i, over j < t <= i. The
+            mask must have `Causal`, whose offset says where the queries are among the tokens; `length` is that of all
+            keys, and for `decode` that of the whole sequence with the new tokens. −infinity forgets all earlier tokens,
+            and so does every gate of −1e8 or less. The gates of padding (`Padding`) are not read. It can be learned.
 
     >>> Softmax(scale=0.5)
     Softmax(scale=0.5)
+    >>> import torch, qkv
+    >>> x, value = torch.zeros(3, 1), torch.tensor([[1.0], [2.0], [4.0]])
+    >>> half = Softmax(log_decay=torch.tensor([0.5, 0.5, 0.5]).log())
+    >>> qkv.attention(x, x, value, similarity=half, mask=qkv.Causal())[1]  # (1/2 · 1 + 2) / (1/2 + 1)
+    tensor([1.6667])
     """
 
     kind: ClassVar[str] = "softmax"
     has_lse: ClassVar[bool] = True
+    has_scores: ClassVar[bool] = True
     scale: float | None = None
     softcap: float | None = None
     sink: Tensor | float | None = None
+    log_decay: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if self.scale is not None:
-            object.__setattr__(self, "scale", _float32_number("scale", self.scale))
+        object.__setattr__(self, "scale", None if self.scale is None else _float32_number("scale", self.scale))
         if self.softcap is not None:
             cap = _float32_number("softcap", self.softcap)
             if cap < _SMALLEST:
                 wanted = f"a positive number, {_SMALLEST:.6g} or more"
                 raise OptionError(complaint("softcap", cap, wanted, "None is no cap"))
             object.__setattr__(self, "softcap", cap)
-        if isinstance(self.sink, Real):
-            object.__setattr__(self, "sink", _float32_number("sink", self.sink))
-        elif self.sink is not None and not hasattr(self.sink, "requires_grad"):
-            wanted = "a number or a tensor with one logit per query head"
-            raise OptionTypeError(complaint("sink", type(self.sink).__name__, wanted))
-        self._sign(self.scale, self.softcap, self.sink is not None)
+        object.__setattr__(self, "sink", _logits_of_heads("sink", self.sink))
+        if self.log_decay is not None and not hasattr(self.log_decay, "requires_grad"):
+            raise OptionTypeError(complaint("log_decay", type(self.log_decay).__name__, "a torch.Tensor or None"))
+        self._sign(self.scale, self.softcap, self.sink is not None, self.log_decay is not None)
+
+    def scale_for(self, width: int) -> float:
+        return 1.0 / math.sqrt(width) if self.scale is None else self.scale
+
+    def without_decay(self) -> Softmax:
+        """The same scores, without forgetting."""
+        return self if self.log_decay is None else Softmax(self.scale, self.softcap, self.sink)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sigmoid(AnySimilarity):
+    """V'_i = Σ_j σ(scale·q·k + bias) v_j with σ(x) = 1 / (1 + e^−x): nothing is divided, and no key takes weight from
+    another.
+
+    A query with nothing to attend to gets 0. The `bias=` of a call is added to the scores too.
+
+    Args:
+        scale: any finite number, 0 and negative ones included; None is 1/√width.
+        bias: a number, or a tensor with one for each query head, which can be learned; None is 0. With −log(n) the
+            weights of n keys add up to about 1.
+
+    >>> import torch, qkv
+    >>> q, k, v = torch.zeros(1, 2), torch.ones(3, 2), torch.tensor([[1.0], [2.0], [4.0]])
+    >>> qkv.attention(q, k, v, similarity=Sigmoid()), qkv.attention(q, k, v, similarity=Sigmoid(bias=-80.0)) < 1e-30
+    (tensor([[3.5000]]), tensor([[True]]))
+    """
+
+    kind: ClassVar[str] = "sigmoid"
+    has_scores: ClassVar[bool] = True
+    scale: float | None = None
+    bias: Tensor | float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", None if self.scale is None else _float32_number("scale", self.scale))
+        object.__setattr__(self, "bias", _logits_of_heads("bias", self.bias))
+        self._sign(self.scale, self.bias is not None)
+
+    @property
+    def normalizes(self) -> bool:
+        return False
 
     def scale_for(self, width: int) -> float:
         return 1.0 / math.sqrt(width) if self.scale is None else self.scale
@@ -187,8 +253,7 @@ class FeatureMap(AnySimilarity):
         if not callable(self.map):
             wanted = "a callable of (..., width) tensors"
             raise OptionTypeError(complaint("map", repr(self.map), wanted, "qkv.features.elu1 is one"))
-        if not isinstance(self.normalize, bool):
-            raise OptionTypeError(complaint("normalize", repr(self.normalize), "True or False"))
+        _check_normalize(self.normalize)
         # An id may be reused after the map is freed; what is cached under it decides speed only, never the answer.
         self._sign(self.normalize, id(self.map))
 
@@ -205,15 +270,28 @@ class Similarity(AnySimilarity):
         function: is given a query block (batch, heads, queries, width) and a key block (batch, heads, keys, width),
             with heads already matched, and returns (batch, heads, queries, keys). It must compute each pair on its own,
             since blocks may be cut anywhere; `qkv.testing.check_similarity` tests that.
+        normalize: False leaves out the division: V'_i = Σ_j function(q_i, k_j) v_j.
+
+    >>> import torch, qkv
+    >>> relu = Similarity(lambda q, k: (q @ k.mT).relu(), normalize=False)
+    >>> k, v = torch.tensor([[1.0], [-2.0], [3.0]]), torch.tensor([[1.0], [10.0], [100.0]])
+    >>> qkv.attention(torch.ones(1, 1), k, v, similarity=relu)
+    tensor([[301.]])
     """
 
     kind: ClassVar[str] = "similarity"
     function: Callable[[Tensor, Tensor], Tensor]
+    normalize: bool = True
 
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise OptionTypeError(complaint("function", repr(self.function), "a callable of a query and a key block"))
-        self._sign()
+        _check_normalize(self.normalize)
+        self._sign(self.normalize)
+
+    @property
+    def normalizes(self) -> bool:
+        return self.normalize
 
     def of_blocks(self, query: Tensor, key: Tensor) -> Tensor:
         return self.function(query, key)
@@ -232,7 +310,7 @@ def as_similarity(given: object) -> AnySimilarity:
         name = given.__name__
         raise OptionTypeError(complaint("similarity", f"the class {name}", "an instance", f"write qkv.{name}(...)"))
     hint = _hint_for_callable(given) if callable(given) else ""
-    wanted = "None, Softmax, Argmax, Polynomial, FeatureMap or Similarity"
+    wanted = "None, Softmax, Sigmoid, Argmax, Polynomial, FeatureMap or Similarity"
     raise OptionTypeError(complaint("similarity", repr(given), wanted, hint))
 
 

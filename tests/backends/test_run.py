@@ -23,6 +23,7 @@ CASES: dict[str, dict[str, Any]] = {
     "bias and sink": {"similarity": qkv.Softmax(sink=torch.randn(HEADS * GROUP)), "bias": torch.randn(1, 6, N, N)},
     "softcap": {"similarity": qkv.Softmax(softcap=3.0), "mask": MASK},
     "flash": {"backend": "sdpa", "mask": MASK},
+    "sigmoid": {"similarity": qkv.Sigmoid(bias=-1.5), "mask": MASK, "bias": torch.randn(1, 6, 1, 1)},
     "argmax": {"similarity": qkv.Argmax(), "mask": MASK},
     "argmax in blocks": {"similarity": qkv.Argmax(), "mask": qkv.Dense(torch.rand(N, N) < 0.5), "backend": "argmax"},
     "features": {"similarity": qkv.FeatureMap(qkv.features.elu1), "mask": MASK, "backend": "linear"},
@@ -80,12 +81,11 @@ def test_the_operator_has_the_gradients_of_the_call(options: dict[str, Any]) -> 
         given = dict(options)
         if "bias" in given:
             given["bias"] = given["bias"].clone().requires_grad_()
-            sink = options["similarity"].sink.clone().requires_grad_()
-            given["similarity"] = qkv.Softmax(sink=sink)
-            out = compute(*leaves, o=given)
-            leaves += [given["bias"], sink]
-        else:
-            out = compute(*leaves, o=given)
+            leaves.append(given["bias"])
+        if isinstance(sink := getattr(given.get("similarity"), "sink", None), torch.Tensor):
+            leaves.append(sink.clone().requires_grad_())
+            given["similarity"] = qkv.Softmax(sink=leaves[-1])
+        out = compute(*leaves[:3], o=given)
         found.append(torch.autograd.grad(out.square().sum(), leaves))
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)
@@ -116,6 +116,21 @@ def test_packed_documents() -> None:
     assert torch.equal(out[0].transpose(0, 1), expected)
     with pytest.raises(qkv.errors.MaskError, match="cu_seqlens_q"):
         operator(query, key, value, None, None, edges[:3], edges, *words)
+
+
+def test_the_gradient_of_a_bias_is_a_sum_over_packed_documents() -> None:
+    tensors, edges = [t[:1] for t in inputs()], torch.tensor([0, 7, 7, 40])
+    words, found = ("Sigmoid", [], "Causal", [], [], "auto", True, False), []
+    for by_operator in (False, True):
+        query, key, value, bias = leaves = [t.clone().requires_grad_() for t in (*tensors, torch.linspace(-2, 1, 6))]
+        if by_operator:
+            out = operator(query, key, value, bias.reshape(1, -1, 1, 1), None, edges, edges, *words)[0]
+        else:
+            packed = (t[0].transpose(0, 1) for t in (query, key, value))
+            out = qkv.varlen(*packed, edges, similarity=qkv.Sigmoid(bias=bias), mask=qkv.Causal()).transpose(0, 1)[None]
+        found.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("options", [CASES["plain"], CASES["bias and sink"], CASES["argmax"], CASES["features"]])

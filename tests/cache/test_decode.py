@@ -549,7 +549,6 @@ def test_shapes_that_do_not_fit(name):
 REFUSED = {
     "polynomial": ({"similarity": qkv.Polynomial()}, errors.BackendRefused),
     "features": ({"similarity": qkv.FeatureMap(lambda x: x)}, errors.BackendRefused),
-    "similarity": ({"similarity": qkv.Similarity(lambda q, k: q @ k.mT)}, errors.BackendRefused),
     "a word": ({"similarity": "softmax"}, errors.OptionTypeError),
     "argmax with bias": ({"similarity": qkv.Argmax(), "bias": torch.zeros(5)}, errors.OptionError),
     "bias of another shape": ({"bias": torch.zeros(7)}, errors.ShapeError),
@@ -746,3 +745,35 @@ def test_an_empty_mask_on_an_empty_cache(mask, n, lengths):
         one = torch.ones(1, 1, 1, 4)
         with pytest.raises(errors.MaskError):
             qkv.decode(one, one, one, cache, mask=mask)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("storage", [torch.float32, torch.int8], ids=name_of)
+def test_a_function_of_queries_and_keys_is_decoded_by_torch(normalize, storage):
+    def laplacian(q, k):
+        return torch.exp(-torch.cdist(q, k))
+
+    similarity = qkv.Similarity(laplacian, normalize)
+    cache, copy = new(storage), new(storage)
+    whole = sequence(13)
+    parts = decode_in_chunks(cache, whole, [7, 1, 5], similarity=similarity)
+    copy.append(*whole[1:])
+    key, value = copy.view().read(slice(0, 3), 0, 13)
+    expected = qkv.attention(whole[0], key, value, similarity=similarity, mask=qkv.Causal())
+    assert torch.allclose(parts, expected, atol=1e-5)
+    choice = qkv.explain(*(t[:, :, :1] for t in whole), cache=cache, similarity=similarity)
+    assert choice.reasons["native"] == ("the kernel computes Softmax, Sigmoid and Argmax, not Similarity",)
+    with pytest.raises(errors.BackendRefused, match="a compiled step calls no function"):
+        torch.compile(qkv.decode, backend="eager")(*(t[:, :, :1] for t in whole), cache, similarity=similarity)
+
+
+@pytest.mark.parametrize("bias", [None, -1.5, torch.linspace(-2.0, 1.0, 10)], ids=["none", "number", "learned"])
+def test_a_compiled_step_of_sigmoid(bias):
+    similarity, caches = qkv.Sigmoid(0.3, bias), [new(), new()]
+    step = torch.compile(qkv.decode, fullgraph=True, backend="eager")
+    for i in range(3):
+        one, other = (
+            run(*sequence(1, seed=i), cache, similarity=similarity)
+            for run, cache in zip((qkv.decode, step), caches, strict=True)
+        )
+        assert torch.allclose(one, other, atol=1e-6)

@@ -253,3 +253,11 @@ def test_a_compiled_step_refuses_what_its_handle_cannot_say():
         given = tokens(1, seed=1, **SHAPE)
         with pytest.raises(errors.BackendRefused, match="without sinks, importance and eviction"):
             qkv.ops.library.decode(*given, cache.handle)
+
+
+def test_a_mask_over_a_cache_that_forgot_everything():
+    cache = qkv.KVCache(1, 1, 4)
+    cache.append(torch.ones(1, 1, 5, 4), torch.ones(1, 1, 5, 4))
+    cache.evict(qkv.cache.Select(lambda importance, at, length: at < 0, 0))
+    out = qkv.attend(torch.ones(1, 1, 3, 4), cache, mask=qkv.Causal(offset=0))
+    assert torch.equal(out, torch.zeros(1, 1, 3, 4))

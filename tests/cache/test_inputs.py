@@ -57,14 +57,10 @@ def test_a_cache_made_with_query_heads_is_named_as_the_cause() -> None:
     assert "Hint" not in message(ShapeError, qkv.decode, QUERY, KEY[:1], KEY[:1], cache)
 
 
-def test_an_arbitrary_similarity_is_sent_to_attention() -> None:
+def test_each_similarity_is_sent_to_the_cache_that_serves_it() -> None:
     similarity = qkv.Similarity(lambda query, key: query @ key.transpose(-1, -2))
     cache = qkv.KVCache(batch=2, heads=2, width=8)
-    refused = message(BackendRefused, qkv.decode, QUERY, KEY, KEY, cache, similarity=similarity)
-    state = message(OptionTypeError, qkv.LinearState, similarity, 2, 2, 8)
-    for text in (refused, state):
-        assert "no finite feature map: use qkv.attention over the whole sequence" in text
-        assert "LinearState" not in text
-        assert "KVCache" not in text
+    text = message(OptionTypeError, qkv.LinearState, similarity, 2, 2, 8)
+    assert "Similarity has no finite feature map: decode it with a qkv.KVCache" in text
     assert "qkv.LinearState" in message(BackendRefused, qkv.decode, QUERY, KEY, KEY, cache, similarity=qkv.Polynomial())
     assert "qkv.KVCache" in message(OptionTypeError, qkv.LinearState, qkv.Softmax(), 2, 2, 8)

@@ -75,7 +75,7 @@ def test_ranks_that_were_measured(monkeypatch, tmp_path, capsys):
         return ended.value.code or 0, said.out, said.err
 
     code, _, err = command("--ranks", "2", "--show")
-    assert code == 1
+    assert code == 2
     assert "--ranks 4" in err
     code, out, _ = command("--ranks", "2")
     assert code == 0

@@ -119,9 +119,9 @@ def test_input_that_is_no_text_and_no_input_at_all(path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_wrong_files_and_options(path, tmp_path):
-    assert "MODEL: got " in piped(tmp_path / "nothing.gguf", "", code=1)[1]
+    assert "MODEL: got " in piped(tmp_path / "nothing.gguf", "", code=2)[1]
     bare = write_gguf(build("llama"), tmp_path / "bare.gguf", vocabulary=PRINTABLE)
-    assert "without a chat template" in piped(bare, "", code=1)[1]
+    assert "without a chat template" in piped(bare, "", code=2)[1]
     assert "--kv-cache" in piped(path, "", "--kv-cache", "f8", code=2)[1]
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from qkv.cli import main
+from qkv.cost.readable import quantity
 
 SIZES = ["--layers", "3", "--width", "35", "--heads", "5", "--ff", "11", "--vocabulary", "13"]
 
@@ -120,3 +121,16 @@ def test_wrong_words_end_in_one_line(run, words, said):
     assert out == ""
     assert said in err
     assert len(err.splitlines()) == 1
+
+
+def test_operations_over_lengths_are_drawn(run, tmp_path):
+    for name, words in (("a.svg", ()), ("b.html", ("--phase", "decode")), ("c.html", ("--phase", "training"))):
+        code, out, err = run("--model", "gpt-2", *words, "-o", tmp_path / name)
+        assert (code, err) == (0, f"written: {tmp_path / name}\n")
+        assert "parameters" in out
+        drawn = (tmp_path / name).read_text(encoding="utf-8")
+        assert "operations of matrix products (FLOP)" in drawn
+        assert all(part in drawn for part in ("scores", "feed-forward", "length (tokens)", "1,024 tokens"))
+    page = (tmp_path / "c.html").read_text(encoding="utf-8")
+    total = json.loads(run("--model", "gpt-2", "--phase", "training", "--json")[1])["products"]
+    assert quantity(total, "FLOP") in page

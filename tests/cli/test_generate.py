@@ -6,12 +6,15 @@ import subprocess
 import sys
 
 import pytest
+import transformers
 from safetensors.torch import load_file, save_file
 
 from qkv.cache.formats import FORMATS
 from qkv.cli import _check_formats
 from tests.helpers.cli_calls import called
 from tests.helpers.small_checkpoint import write
+from tests.helpers.tiny_hybrids import qwen3_5
+from tests.helpers.tiny_models import draw
 
 
 def run(*words: str) -> subprocess.CompletedProcess:
@@ -37,6 +40,20 @@ def test_it_streams_text_and_tells_figures(checkpoint):
     assert max(len(line) for line in (done.stdout + done.stderr).splitlines()) <= 80
     for words in ("2 layers on qkv", "4 heads on 2 x 6", "bytes a token", "tok/s", "sdpa f32", "the same tokens"):
         assert words in done.stderr
+
+
+@pytest.mark.slow
+def test_a_hybrid_is_compared_with_transformers(tmp_path):
+    folder = write(tmp_path / "hybrid")
+    model = transformers.AutoModelForCausalLM.from_config(qwen3_5(), attn_implementation="eager")
+    draw(model, 1.6)
+    model.save_pretrained(folder)
+    done = started(str(folder), "--prompt", "one two three", "--new", "7", "--compare", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["same_tokens"]
+    states = 2 * 4 * (6 * 7 * 11 + 4 * 94)  # of transformers, with four inputs of each convolution
+    assert report["runs"]["sdpa f32"]["cache_bytes"] == states + 2 * 2 * 2 * 14 * 4 * (3 + 6)
 
 
 def test_json_has_the_same_tokens_for_the_same_seed(checkpoint):
@@ -70,7 +87,7 @@ def test_json_has_the_same_tokens_for_the_same_seed(checkpoint):
 )
 def test_bad_input_ends_in_one_line(checkpoint, words, said):
     done = run(checkpoint, *words)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not done.stdout
@@ -85,7 +102,7 @@ def test_wrong_words_and_a_missing_model(checkpoint, tmp_path):
     ):
         assert run(checkpoint, *words).returncode == 2
     done = run(str(tmp_path / "nowhere"), "--prompt", "one")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("qkv: MODEL: got ")
     assert "does not exist" in done.stderr
 
@@ -112,7 +129,7 @@ def test_weights_that_are_no_numbers_or_lead_to_none(checkpoint, tmp_path, numbe
     weights["model.layers.0.mlp.up_proj.weight"][0] = number
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     done = run(str(folder), "-p", "one two", "-n", "4")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.splitlines()[-1].startswith("qkv: MODEL: got NaN logits")
 

@@ -251,7 +251,7 @@ def test_other_readers(run, chat, tmp_path, monkeypatch):
         assert code == 0
         assert [len(each["claims"]) for each in rows] == [1, 0]
     code, _, err = run(chat, "--reader", f"replay:{tmp_path / 'sheet.md'}")
-    assert (code, "recording" in err) == (2, True)
+    assert (code, "--reader: got sheet.md (" in err) == (2, True)
     code, _, err = run(chat, "--reader", "nosuch/model")
     assert (code, "--reader: got 'nosuch/model'" in err) == (2, True)
 

@@ -32,7 +32,7 @@ def test_its_address_as_json() -> None:
 def test_models_must_be_in_a_folder(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("")
     done = lab("--models", str(tmp_path / place))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("qkv: --models: got ")
     assert "Traceback" not in done.stderr
 

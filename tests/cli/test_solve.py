@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from io import StringIO
+from io import BytesIO, TextIOWrapper
 
 import pytest
 
@@ -18,7 +18,7 @@ def run(capsys, monkeypatch):
 
     def command(*words, stdin=""):
         monkeypatch.setattr(sys, "argv", ["qkv", "solve", *map(str, words)])
-        monkeypatch.setattr(sys, "stdin", StringIO(stdin))
+        monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(stdin.encode())))
         with pytest.raises(SystemExit) as ended:
             main()
         said = capsys.readouterr()
@@ -77,7 +77,7 @@ def test_a_record_is_read_printed_and_solved(run, tmp_path):
     assert "properties" in json.loads(run("--schema")[1])
     (tmp_path / "b.json").write_text('{"asked": 3}', encoding="utf-8")
     code, _, err = run(tmp_path / "b.json")
-    assert code == 1
+    assert code == 2
     assert err.count("\n") == 1
 
 

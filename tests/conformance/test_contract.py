@@ -35,6 +35,10 @@ def refused_by_sdpa(call: CallCase, wants: Wants) -> str | None:
         return "flash kernel computes Softmax"
     if call.similarity is not None and "softcap" in call.similarity.options:
         return "flash kernel has no softcap"
+    if call.forgets:
+        return "flash kernel has no log_decay"
+    if call.bias == "function":
+        return "not a function of scores"
     return NO_WEIGHTS if "weights" in wants else None
 
 
@@ -45,10 +49,12 @@ def refused_by_argmax(call: CallCase, wants: Wants) -> str | None:
 
 
 def refused_by_native(call: CallCase, wants: Wants) -> str | None:
-    if call.kind != "softmax":
-        return "the kernel computes Softmax"
+    if call.kind not in ("softmax", "sigmoid"):
+        return "the kernel computes Softmax and Sigmoid"
     if call.dtype == "float64":
         return "the kernel computes in float32"
+    if call.bias == "function":
+        return "not a function of scores"
     if "weights" in wants:
         return NO_WEIGHTS
     return "the kernel has no derivative" if "grad" in wants else None

@@ -5,14 +5,16 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qkv import Causal, Window
+from qkv import Causal, KVCache, Window
 from qkv.cost import Latent, Model, block, count, model_cost, models, parts, symbols
 from qkv.cost.architecture import as_model, is_path, model_named
-from qkv.cost.blocks import StepSizes, attended_pairs, experts_used
+from qkv.cost.blocks import StepSizes, _absorbed, _expanded, attended_pairs, experts_used
 from qkv.cost.lookup import _normalized
+from qkv.cost.price import latent_flops
 from qkv.errors import OptionError, OptionTypeError, QkvError, ShapeError
 
 SMALL = Model(layers=5, d_model=84, heads=6, kv_heads=3, head_width=11, d_ff=53, vocabulary=131)
@@ -101,6 +103,29 @@ def test_blocks_make_the_stack():
             assert (whole[name].flops, whole[name].traffic) == (5 * one[name].flops, 5 * one[name].traffic)
     with pytest.raises(OptionError, match="window"):
         block(SMALL, windowed=True)
+
+
+@pytest.mark.parametrize(("new", "past"), [(1, 997), (997, 0), (40, 61)])
+def test_the_flops_of_both_forms_of_latent_attention_are_those_of_their_products(new, past):
+    step = StepSizes(3, new, past, 2, 2, 2)
+    widths = {"plain": 17 - 4, "rope": 4, "value": 13}
+    pairs = attended_pairs(step, None)
+    both = latent_flops(LATENT.heads, 23, **widths, queries=3 * new, keys=3 * (new + past), pairs=pairs)
+    for form, flops in zip((_absorbed, _expanded), both, strict=True):
+        names = ("projections", "scores: queries by keys", "scores: weighted values")
+        assert flops == sum(line.flops for line in form(LATENT, step, None) if line.name.startswith(names))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_cached_latents_are_the_rows_of_a_cache(dtype):
+    """Rank and rotary width together are a multiple of 16 in published models: pages have no padding."""
+    for name in ("deepseek-v2-lite", "deepseek-v3"):
+        model = models()[name]
+        numbers, rank = model.cache_numbers_per_layer, model.latent.kv_rank
+        cache = KVCache(1, 1, numbers, value_width=rank, dtype=dtype, latent=True)
+        cache.append(torch.zeros(1, 1, 128, numbers))
+        scales = 4 * 128 if dtype == "int8" else 0
+        assert cache.nbytes - 2 * 64 - scales == model.cache_bytes(128, dtype=dtype) // model.layers
 
 
 def test_few_latent_queries_are_absorbed_and_many_expand_the_keys():

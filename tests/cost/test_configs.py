@@ -135,6 +135,13 @@ def test_the_text_part_of_a_model_with_pictures(tmp_path):
         ("{}", "model_type"),
         ({"model_type": 7}, "model_type"),
         ({"model_type": "mamba"}, "'mamba'.*llama.*--layers"),
+        ({"model_type": "mamba2", "time_step_rank": 8}, "'mamba2', with layers of linear attention"),
+        ({"model_type": "qwen3_next", **LLAMA, "linear_num_key_heads": 2}, "'qwen3_next', with layers of linear"),
+        (
+            {"model_type": "qwen3_5", "text_config": {**LLAMA, "linear_conv_kernel_dim": 4}},
+            "qwen3_5_text', with",
+        ),
+        ({"model_type": "llama", **LLAMA, "layer_types": ["linear_attention"] * 5}, "softmax attention in all layers"),
         ({"model_type": "llama"}, "hidden_size.*nothing"),
         ({"model_type": "opt", **LLAMA, "ffn_dim": 53, "word_embed_proj_dim": 512}, "word_embed_proj_dim"),
         ({"model_type": "mixtral", **LLAMA, "num_local_experts": 2, "num_experts_per_tok": 3}, "experts_active"),

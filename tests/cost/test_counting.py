@@ -332,8 +332,32 @@ def test_a_custom_map_needs_its_number_of_features() -> None:
     assert counted("linear", similarity, features=1).line("features").flops == ROWS + KEYS
 
 
+def test_sigmoid_has_no_sum_and_no_quotient() -> None:
+    soft, sigmoid = (counted("blockwise", similarity) for similarity in (qkv.Softmax(), qkv.Sigmoid(bias=-3.0)))
+    pairs = soft.line("largest").flops
+    assert [line.name for line in sigmoid.lines] == [
+        "scores",
+        "scale",
+        "bias",
+        "exponentials",
+        "weighted values",
+        "quotient",
+    ]
+    assert sigmoid.line("exponentials").flops == 3 * pairs
+    assert sigmoid.line("bias").flops == pairs
+    assert sigmoid.line("quotient").flops == 0
+    assert sigmoid.products == soft.products
+
+
+def test_gates_are_subtracted_and_added_for_each_pair() -> None:
+    plain, forgetting = (counted("blockwise", qkv.Softmax(log_decay=gates)) for gates in (None, torch.zeros(3)))
+    assert forgetting.line("decay").flops == 2 * plain.line("largest").flops
+    assert forgetting.flops - plain.flops == forgetting.line("decay").flops
+
+
 BACKENDS_OF = {
     qkv.Softmax(): ("blockwise", "reference", "native"),
+    qkv.Sigmoid(): ("blockwise", "reference", "native"),
     qkv.Argmax(): ("argmax", "reference"),
     qkv.Polynomial(2): ("blockwise", "reference", "linear"),
     qkv.FeatureMap(qkv.features.elu1): ("blockwise", "reference", "linear"),

@@ -1,6 +1,10 @@
-"""Saved caches that are damaged, claim wrong sizes, or are other files."""
+"""Saved caches and prefixes that are damaged, claim wrong sizes, are other files, or change while they are read.
+
+The hash of a prefix's header finds all of it; here it is computed again, so that what lies behind it is tested too.
+"""
 
 import json
+import os
 import pickle
 import struct
 
@@ -10,8 +14,9 @@ from safetensors.torch import save_file
 
 import qkv
 from qkv import errors
+from qkv.cache.mapped import _sum
 from tests.helpers.decode_cases import tokens
-from tests.helpers.decode_reference import STORAGE, name_of
+from tests.helpers.decode_reference import STORAGE, in_a_process, untouched
 
 
 def parts_of(path):
@@ -22,25 +27,36 @@ def parts_of(path):
 
 
 def write(path, header, body):
+    forged = path.suffix == ".prefix" and isinstance(header, dict) and isinstance(header.get("__metadata__"), dict)
+    if forged and header["__metadata__"].get("sum") == parts_of(path)[0]["__metadata__"]["sum"]:
+        ends = [entry.get("data_offsets", [0, 0])[1] for name, entry in header.items() if name.endswith(".pages")]
+        header["__metadata__"]["sum"] = _sum(header, body[max(ends, default=0) :])
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    text = text.ljust(len(text) + -(8 + len(text)) % 4096) if forged else text
     path.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
-@pytest.fixture(params=STORAGE, ids=name_of)
+def filled(storage=torch.float32, **options):
+    cache = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage, **options)
+    cache.append(*tokens(70, batch=2, heads=(6, 3), widths=(7, 5), dtype=torch.float32, seed=0)[1:], lengths=[70, 3])
+    return cache
+
+
+@pytest.fixture(params=[(storage, kind) for storage in STORAGE for kind in ("cache", "prefix")], ids=str)
 def saved(request, tmp_path):
-    cache = qkv.KVCache(2, 3, 7, value_width=5, dtype=request.param)
-    pairs = tokens(70, batch=2, heads=(6, 3), widths=(7, 5), dtype=torch.float32, seed=0)[1:]
-    cache.append(*pairs, lengths=[70, 3])
-    path = tmp_path / "cache.safetensors"
-    cache.save(path)
+    storage, kind = request.param
+    cache = filled(storage)
+    path = tmp_path / f"cache.{kind}"
+    (cache if kind == "cache" else cache.freeze()).save(path)
     return path
 
 
 def refuses_to_load(path):
     with pytest.raises(errors.QkvError) as caught:
-        qkv.KVCache.load(path)
+        (qkv.KVCache.map if path.suffix == ".prefix" else qkv.KVCache.load)(path)
     assert isinstance(caught.value, (ValueError, TypeError))
     assert str(caught.value)
+    assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
@@ -230,3 +246,185 @@ def test_row_49_sizes_that_cost_nothing_in_an_empty_file(axis, size, tmp_path):
     # Where it is a cache after all, its first token is too much for the machine.
     assert cache.length == 0
     assert cache.nbytes == 0
+
+
+@pytest.fixture
+def prefix_file(tmp_path):
+    path = tmp_path / "known.prefix"
+    filled(torch.bfloat16).freeze().save(path, model="llama of 2", tokens=range(73))
+    return path
+
+
+def refuses(match, path, **options):
+    with pytest.raises(errors.OptionError, match=match) as caught:
+        qkv.KVCache.map(path, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_prefixes_of_another_model_of_other_tokens_or_of_no_name(prefix_file, tmp_path):
+    assert qkv.KVCache.map(prefix_file, model="llama of 2", tokens=list(range(73))).lengths.tolist() == [70, 3]
+    refuses(r"model: got 'llama of 3', wanted 'llama of 2', as saved", prefix_file, model="llama of 3")
+    refuses(r"tokens: got 73 tokens, .* 73, of which the first 72 are these", prefix_file, tokens=[*range(72), 5])
+    filled().freeze().save(tmp_path / "unnamed.prefix")
+    refuses("wanted none, as saved", tmp_path / "unnamed.prefix", model="llama of 2")
+    refuses("that were saved, none", tmp_path / "unnamed.prefix", tokens=[1])
+    with pytest.raises(errors.ShapeError, match="tokens: got 72, wanted 73"):
+        filled().freeze().save(tmp_path / "unnamed.prefix", tokens=range(72))
+
+
+def test_what_is_no_prefix(prefix_file, tmp_path):
+    filled().save(tmp_path / "cache.safetensors")
+    refuses("format 'qkv.KVCache'", tmp_path / "cache.safetensors")
+    os.mkfifo(tmp_path / "pipe")
+    refuses("a pipe or a device", tmp_path / "pipe")
+    with pytest.raises(errors.OptionTypeError, match="path"):
+        qkv.KVCache.map(3)
+    with pytest.raises(OSError, match="nowhere"):
+        qkv.KVCache.map(tmp_path / "nowhere")
+    with pytest.raises(errors.QkvError, match=r"qkv\.KVCache"):
+        qkv.KVCache.load(prefix_file.rename(tmp_path / "known.safetensors"))
+
+
+def test_every_byte_of_a_header_and_of_small_pages_counts(prefix_file):
+    blob = prefix_file.read_bytes()
+    count = struct.unpack("<Q", blob[:8])[0]
+    text = blob[8 : 8 + count].rstrip()
+    for at in [0, 3, *range(8, 8 + len(text), 7), *range(8 + count, len(blob), 997), len(blob) - 1]:
+        prefix_file.write_bytes(blob[:at] + bytes([blob[at] ^ 1]) + blob[at + 1 :])
+        refuses("path: got", prefix_file)
+
+
+def test_pages_are_compared_with_their_hash_if_that_is_cheap_or_asked_for(prefix_file, monkeypatch):
+    blob = prefix_file.read_bytes()
+    count = struct.unpack("<Q", blob[:8])[0]
+    prefix_file.write_bytes(blob[: 8 + count + 64] + b"?" + blob[8 + count + 65 :])
+    refuses("pages that their hash does not fit", prefix_file)
+    assert qkv.KVCache.map(prefix_file, check=False).length == 70
+    monkeypatch.setattr("qkv.cache.mapped._CHECKED", 1 << 10)
+    assert qkv.KVCache.map(prefix_file).length == 70
+    refuses("pages that their hash does not fit", prefix_file, check=True)
+
+
+def forge(path, name, change):
+    """Change the numbers of an array, with hashes that fit."""
+    header, body = parts_of(path)
+    first, last = header[name]["data_offsets"]
+    numbers = torch.frombuffer(bytearray(body[first:last]), dtype=torch.int64).view(header[name]["shape"])
+    change(numbers)
+    write(path, header, body[:first] + numbers.numpy().tobytes() + body[last:])
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "value"),
+    [
+        *[("0.table", (0,), value) for value in (-1, 1, 3, 2**62)],
+        *[("0.rows", (0, 0), value) for value in (-1, 60, 200, 2**48, 2**63 - 1, -(2**63))],
+        *[("0.rows", (1, 1), value) for value in (-1, 1, 2**40)],
+    ],
+)
+def test_forged_tables_and_lengths(prefix_file, name, at, value):
+    forge(prefix_file, name, lambda numbers: numbers.__setitem__(at, value))
+    refuses("path: got", prefix_file)
+
+
+@pytest.mark.parametrize("change", [{"heads": 2**39}, {"width": 11}, {"window": 0}, {"capacity": 69}, {"dtype": "x"}])
+def test_forged_sizes(prefix_file, change):
+    header, body = parts_of(prefix_file)
+    record = json.loads(header["__metadata__"]["caches"])[0]
+    for records in ([record | change], [record, None], [{}], [record | {"heads": "3"}], [record | {"width": 7.0}], 7):
+        header["__metadata__"]["caches"] = json.dumps(records)
+        write(prefix_file, header, body)
+        refuses("path: got", prefix_file)
+
+
+def test_rows_that_would_cost_more_memory_than_the_file_has(tmp_path):
+    """One page, which a long row repeats, and many rows: the table would have a place for each page of each row."""
+    path, many, long = tmp_path / "bomb.prefix", 1 << 16, 1 << 14
+    cache = qkv.KVCache(1, 1, 1, dtype=torch.float16)
+    cache.append(torch.ones(1, 1, 64, 1), torch.ones(1, 1, 64, 1))
+    cache.freeze().save(path)
+    header, body = parts_of(path)
+    page = header["0.pages"]["data_offsets"][1]
+    rows = torch.zeros(many, 2, dtype=torch.int64)
+    rows[0, 0] = 64 * long
+    for name, array in (("0.rows", rows), ("0.table", torch.zeros(long, dtype=torch.int64))):
+        header[name] = header[name] | {"shape": list(array.shape)}
+    sizes = [page, 16 * many, 8 * long]
+    for at, name in enumerate(("0.pages", "0.rows", "0.table")):
+        header[name]["data_offsets"] = [sum(sizes[:at]), sum(sizes[: at + 1])]
+    write(path, header, body[:page] + rows.numpy().tobytes() + bytes(8 * long))
+    refuses(r"65536 rows of up to 1048576 tokens", path)
+
+
+def test_a_prefix_that_is_replaced_while_it_is_mapped(prefix_file):
+    """The old file stays for those who mapped it, the new one is for those who come."""
+    prefix, old = qkv.KVCache.map(prefix_file), filled(torch.bfloat16)
+    short = qkv.KVCache(2, 3, 7, value_width=5)
+    short.freeze().save(prefix_file)
+    for found, wanted in zip(prefix.fork().tensors(), old.tensors(), strict=True):
+        assert torch.equal(found, wanted)
+    assert qkv.KVCache.map(prefix_file).length == 0
+    prefix_file.unlink()
+    assert prefix.fork().length == 70
+
+
+def test_a_prefix_that_is_written_to_while_it_is_mapped(prefix_file):
+    prefix = qkv.KVCache.map(prefix_file)
+    copy = prefix.fork()
+    with untouched(copy), prefix_file.open("r+b") as file:
+        os.utime(prefix_file, ns=(5, 5))
+        with pytest.raises(errors.OptionError, match="cut off or changed while it was mapped"):
+            prefix.fork()
+        file.seek(0, 2)
+        file.write(b"more")
+    with pytest.raises(errors.OptionError, match="cut off or changed while it was mapped"):
+        prefix.fork()
+
+
+def test_a_prefix_that_is_cut_off_while_it_is_mapped(tmp_path):
+    """SIGBUS does not end the process: what is gone is NaN, in every format, and no cache forks any more."""
+    for number, storage in enumerate(STORAGE):
+        cache = qkv.KVCache(1, 3, 7, value_width=5, dtype=storage)
+        cache.append(*tokens(1500, batch=1, heads=(6, 3), widths=(7, 5), dtype=torch.float32, seed=0)[1:])
+        cache.freeze().save(tmp_path / f"{number}.prefix")
+    said = in_a_process(
+        f"""
+        import os, torch, qkv
+        for number in range({len(STORAGE)}):
+            path = f"{tmp_path}/{{number}}.prefix"
+            prefix = qkv.KVCache.map(path)
+            cache = prefix.fork()
+            whole = cache.tensors()[1]
+            os.truncate(path, 3 * os.path.getsize(path) // 4)
+            found = cache.tensors()[1]
+            assert torch.equal(found[:, :, :1000], whole[:, :, :1000]) and found[:, :, -100:].isnan().all()
+            query = torch.ones(1, 6, 1, 7)
+            assert qkv.attend(query, cache).isnan().all()
+            try:
+                prefix.fork()
+            except qkv.errors.OptionError as error:
+                assert "cut off or changed while it was mapped" in str(error)
+            else:
+                raise AssertionError("a fork")
+            cache.crop(1000)
+            assert qkv.attend(query, cache).isfinite().all()
+            os.truncate(path, 0)
+            assert cache.fork().tensors()[0].isnan().any()
+            print(number)
+        """
+    )
+    assert said.split() == [str(number) for number in range(len(STORAGE))]
+
+
+@pytest.mark.slow
+def test_without_the_native_library_a_prefix_is_read(prefix_file):
+    said = in_a_process(
+        f"""
+        import os, torch, qkv
+        prefix = qkv.KVCache.map({str(prefix_file)!r}, model="llama of 2")
+        os.truncate({str(prefix_file)!r}, 0)
+        print(prefix.fork().tensors()[0].isfinite().all())
+        """,
+        QKV_NATIVE="0",
+    )
+    assert said == "tensor(True)\n"

@@ -400,3 +400,42 @@ def test_row_48_without_the_native_library():
         QKV_NATIVE="0",
     )
     assert "QKV_NATIVE=0" in said
+
+
+@pytest.mark.slow
+def test_processes_that_map_one_prefix_share_its_memory_and_write_to_none_of_it(tmp_path):
+    """Three at once: each appends to two forks; the pages of the file stay clean, and the file stays as it is."""
+    path, cache = tmp_path / "shared.prefix", qkv.KVCache(2, 3, 7, value_width=5)
+    cache.append(*sequence(3000)[1:])
+    cache.freeze().save(path, model="shared")
+    before, worked = path.read_bytes(), []
+    script = f"""
+        from pathlib import Path
+        import torch, qkv
+        from tests.helpers.decode_cases import tokens
+
+        prefix = qkv.KVCache.map({str(path)!r}, model="shared")
+        sums = []
+        for seed in (1, 2):
+            fork = prefix.fork()
+            for n in (1, 67, 3):
+                step = tokens(n, batch=2, heads=(6, 3), widths=(7, 5), dtype=torch.float32, seed=seed)
+                sums.append(float(qkv.decode(*step, fork).double().sum()))
+        smaps = Path("/proc/self/smaps").read_text()
+        own = smaps[: smaps.index("shared.prefix")].splitlines()[-1].split()[1]
+        dirty = smaps[smaps.index("shared.prefix") :].split("Private_Dirty:")[1].split()[0]
+        print(own, dirty, sums)
+        """
+
+    def run(number):
+        worked.append(in_a_process(script))
+
+    in_threads(3, run)
+    wanted = []
+    for seed in (1, 2):
+        fork = cache.fork()
+        wanted += [float(qkv.decode(*sequence(n, seed), fork).double().sum()) for n in (1, 67, 3)]
+    assert len(set(worked)) == 1
+    assert worked[0].startswith("r--s 0 ") or worked[0].startswith("r--p 0 "), worked[0]
+    assert json.loads(worked[0].split(" ", 2)[2]) == wanted
+    assert path.read_bytes() == before

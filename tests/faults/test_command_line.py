@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -129,8 +130,9 @@ def test_row_51_a_fault_of_our_own_is_one_line_and_debug_shows_where(monkeypatch
     assert "KeyError" in said
     assert "--debug" in said
     for words in (["solve", "--debug"], ["--debug", "solve"]):
-        with pytest.raises(KeyError):
-            called(*words)
+        done = called(*words)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert re.search(r"Traceback[^$]*in fail\n[^$]*KeyError", done.stderr)
     one_line(called("solve"), 1)  # one call's --debug is not the next one's
 
 

@@ -197,7 +197,7 @@ def test_a_pipe_is_not_waited_for(copy, tmp_path):
 def test_a_chat_template_is_held_in_a_sandbox(copy, sprung, template):
     (copy / "chat_template.jinja").write_text(template.replace("SPRUNG", str(sprung)))
     found = called("generate", str(copy), "--prompt", "one two", "--new", "2", "--chat")
-    assert found.returncode == 1
+    assert found.returncode == 2
     assert found.stderr.startswith("qkv: --chat: got a chat template that fails")
     assert "root:" not in found.stdout + found.stderr
 

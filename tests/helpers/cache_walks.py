@@ -5,6 +5,7 @@ A rule is counted only if it changed or checked something.
 
 from collections import Counter
 from math import inf, nan
+from tempfile import TemporaryDirectory
 
 import torch
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ import qkv
 from qkv import errors
 from qkv.cache import FirstLast, HeavyHitters, Select
 from tests.helpers.decode_cases import MASKS, SIMILARITIES, Scene, make_bias, make_mask, make_similarity, tokens
-from tests.helpers.decode_reference import PAGE, QUERIES, STORAGE, Plain, holds, page_bytes, untouched
+from tests.helpers.decode_reference import LATENTS, PAGE, QUERIES, STORAGE, Plain, holds, page_bytes, untouched
 
 # Mostly one token; sometimes enough to fill a page exactly, or more.
 COUNTS = st.sampled_from((1, 1, 1, 2, 3, 5, 0, 29, 61, 63, 64, 65, 70))
@@ -45,34 +46,39 @@ class Caches(RuleBasedStateMachine):
         sinks=st.sampled_from((0, 2, 65)),
         policy=st.sampled_from((*POLICIES, *["none"] * 3)),
         importance=st.booleans(),
+        latent=st.booleans(),
     )
-    def begin(self, storage, dtype, batch, heads, widths, window, capacity, sinks, policy, importance):
+    def begin(self, storage, dtype, batch, heads, widths, window, capacity, sinks, policy, importance, latent):
         self.dtype, self.heads, self.widths, self.importance = dtype, heads, widths, importance and window is None
+        self.latent = latent and storage in LATENTS and widths[0] >= widths[1]
         forgetting = {"window": window, "sinks": sinks} if window else {"eviction": POLICIES[policy]}
         evicts = (window and sinks) or policy != "none"
         self.capacity = None if evicts else capacity
-        forgetting |= {"importance": self.importance, "capacity": self.capacity}
+        forgetting |= {"importance": self.importance, "capacity": self.capacity, "latent": self.latent}
         cache = qkv.KVCache(batch, heads[1], widths[0], value_width=widths[1], dtype=storage, **forgetting)
         self.pairs = [(cache, Plain.like(cache))]
+        self.prefixes = []
 
     def take(self, which):
         return self.pairs[which % len(self.pairs)]
 
     def fresh(self, n, seed, batch):
-        return tokens(n, batch=batch, heads=self.heads, widths=self.widths, dtype=self.dtype, seed=seed)
+        query, key, value = tokens(n, batch=batch, heads=self.heads, widths=self.widths, dtype=self.dtype, seed=seed)
+        return query, key, None if self.latent else value
 
     def ragged(self, n, seed, batch, padding):
         """Options for the call, and its tensors with NaN and infinity at padding."""
-        tensors = [tensor.clone() for tensor in self.fresh(n, seed, batch)]
+        tensors = self.fresh(n, seed, batch)
         if padding is None:
             return tensors, tensors, {}
         generator = torch.Generator().manual_seed(seed)
         lengths = torch.randint(0, n + 1, (batch,), generator=generator)
-        dirty = [tensor.clone() for tensor in tensors]
+        dirty = [None if tensor is None else tensor.clone() for tensor in tensors]
         for b, count in enumerate(lengths.tolist()):
             gone = slice(0, n - count) if padding == "left" else slice(count, n)
             for tensor, bad in zip(dirty, (nan, inf, nan), strict=True):
-                tensor[b, :, gone] = bad
+                if tensor is not None:
+                    tensor[b, :, gone] = bad
         return tensors, dirty, {"lengths": lengths, "padding": padding}
 
     def fits(self, plain, n, options):
@@ -230,7 +236,8 @@ class Caches(RuleBasedStateMachine):
         fits, _ = self.fits(plain, n, {})
         if not fits or len(set(plain.lengths)) > 1 or plain.window is not None or plain.policy is not None:
             return
-        cache.append(*(torch.full_like(tensor, nan) for tensor in self.fresh(n, seed, plain.batch)[1:]))
+        given = self.fresh(n, seed, plain.batch)[1:]
+        cache.append(*(None if tensor is None else torch.full_like(tensor, nan) for tensor in given))
         cache.crop(plain.length)
         DONE["poison and crop"] += 1
 
@@ -245,6 +252,14 @@ class Caches(RuleBasedStateMachine):
     @rule(which=st.integers(0, 3), other=st.integers(0, 3))
     def extend(self, which, other):
         (cache, plain), (more, plain_more) = self.take(which), self.take(other)
+        if cache.lock is not more.lock:  # of a file, or of what it was before
+            with untouched(cache):
+                try:
+                    cache.extend(more)
+                except errors.QkvError:
+                    DONE["extend by a cache of other pages"] += 1
+                    return
+            raise AssertionError("a cache with pages of two pools")
         if plain.batch + plain_more.batch <= 5:
             cache.extend(more)
             plain.extend(plain_more)
@@ -256,6 +271,25 @@ class Caches(RuleBasedStateMachine):
         if len(self.pairs) < 4:
             self.pairs.append((cache.fork(), plain.fork()))
             DONE["fork"] += 1
+
+    @rule(which=st.integers(0, 3), mapped=st.booleans())
+    def freeze(self, which, mapped):
+        """Tokens that stay as they are, in this process or in a file; the two latest are kept."""
+        cache, plain = self.take(which)
+        prefix = cache.freeze()
+        if mapped:
+            with TemporaryDirectory() as folder:
+                prefix.save(f"{folder}/walk.prefix", model="a walk", tokens=range(sum(plain.lengths)))
+                prefix = qkv.KVCache.map(f"{folder}/walk.prefix", model="a walk", eviction=cache.eviction)
+        self.prefixes = [*self.prefixes[-1:], (prefix, plain.fork())]
+        DONE["map" if mapped else "freeze"] += 1
+
+    @precondition(lambda self: self.prefixes and len(self.pairs) < 4)
+    @rule(which=st.integers(0, 1))
+    def fork_of_a_prefix(self, which):
+        prefix, plain = self.prefixes[which % len(self.prefixes)]
+        self.pairs.append((prefix.fork(), plain.fork()))
+        DONE["fork of a prefix"] += 1
 
     @precondition(lambda self: len(self.pairs) > 2)
     @rule(which=st.integers(0, 3))
@@ -287,9 +321,10 @@ class Caches(RuleBasedStateMachine):
             if self.importance:
                 torch.testing.assert_close(cache.importance().double(), plain.importance(), rtol=1e-4, atol=1e-4)
             assert cache.batch == plain.batch
-            one = page_bytes(cache.heads, cache.width, cache.value_width, cache.dtype)
+            one = page_bytes(cache.heads, cache.width, cache.value_width, cache.dtype, cache.latent)
             assert cache.nbytes % one == 0
 
     def teardown(self):
-        for cache, plain in getattr(self, "pairs", ()):
+        frozen = [(prefix.fork(), plain) for prefix, plain in getattr(self, "prefixes", ())]
+        for cache, plain in [*getattr(self, "pairs", ()), *frozen]:
             holds(cache, plain)

@@ -11,6 +11,7 @@ torch.manual_seed(0)
 QUERY, KEY, VALUE = torch.randn(2, 6, 5, 11), torch.randn(2, 3, 5, 11), torch.randn(2, 3, 5, 13)
 SIMILARITIES = {
     "softmax": qkv.Softmax(softcap=5.0),
+    "sigmoid": qkv.Sigmoid(bias=torch.randn(6)),
     "argmax": qkv.Argmax(),
     "polynomial": qkv.Polynomial(),
     "features": qkv.FeatureMap(features.polynomial()),

@@ -126,7 +126,7 @@ def make_mask(name: str, s: Scene) -> tuple[Any, Keep | None]:
     raise ValueError(name)
 
 
-SIMILARITIES = ("default", "scale", "softcap", "sink", "sinks", "everything", "argmax")
+SIMILARITIES = ("default", "scale", "softcap", "sink", "sinks", "everything", "argmax", "sigmoid", "sigmoid bias")
 
 
 def make_similarity(name: str, heads: int, dtype: torch.dtype) -> Any:
@@ -139,6 +139,8 @@ def make_similarity(name: str, heads: int, dtype: torch.dtype) -> Any:
         "sinks": lambda: qkv.Softmax(sink=sinks),
         "everything": lambda: qkv.Softmax(scale=0.6, softcap=2.5, sink=sinks),
         "argmax": qkv.Argmax,
+        "sigmoid": lambda: qkv.Sigmoid(bias=-1.5),
+        "sigmoid bias": lambda: qkv.Sigmoid(scale=-0.6, bias=sinks),
     }[name]()
 
 

@@ -25,6 +25,7 @@ from qkv.cache.formats import FORMATS, rotate, rotate_back, storage_format
 from qkv.testing.tolerance import error_in_ulp, ulp
 
 STORAGE = tuple(each.dtype for each in FORMATS.values())
+LATENTS = tuple(each for each in STORAGE if not FORMATS[each].group and FORMATS[each].values is None)
 QUERIES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 # (heads_q, heads_kv)
 HEADS = {"mha": (5, 5), "gqa": (10, 2), "mqa": (7, 1)}
@@ -188,6 +189,7 @@ class Plain:
     window: int | None = None
     sinks: int = 0
     policy: Any = None  # of qkv.cache, of positions alone
+    latent: bool = False
     rows: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     marks: list["Marks"] = field(default_factory=list)
 
@@ -197,7 +199,7 @@ class Plain:
 
     @classmethod
     def like(cls, cache: Any) -> "Plain":
-        forgetting = cache.window, cache.sinks, cache.eviction
+        forgetting = cache.window, cache.sinks, cache.eviction, cache.latent
         return cls(cache.batch, cache.heads, cache.width, cache.value_width, cache.dtype, *forgetting)
 
     @property
@@ -212,10 +214,14 @@ class Plain:
     def length(self) -> int:
         return max(self.lengths)
 
-    def append(self, key: Tensor, value: Tensor, lengths: Any = None, padding: str = "right") -> Tensor:
+    def append(self, key: Tensor, value: Tensor | None, lengths: Any = None, padding: str = "right") -> Tensor:
         """The absolute position of each new token, (batch, n); −1 for padding."""
         n = key.shape[2]
-        keys, values = stored(key, self.dtype), stored(value, storage_format(self.dtype).of_values.dtype)
+        keys = stored(key, self.dtype)
+        if value is None:
+            values = keys[..., : self.value_width]
+        else:
+            values = stored(value, storage_format(self.dtype).of_values.dtype)
         positions = torch.full((self.batch, n), -1)
         for b, (k, v) in enumerate(self.rows):
             count = n if lengths is None else int(lengths[b])
@@ -297,7 +303,7 @@ class Plain:
         self,
         query: Tensor,
         key: Tensor,
-        value: Tensor,
+        value: Tensor | None,
         *,
         similarity: Any = None,
         keep: Keep | None = None,
@@ -353,11 +359,14 @@ class Plain:
             return Expected(
                 reach[..., None].expand(*q.shape[:3], v.shape[-1]), seen, reach, slack, self.dtype, scores, slack, v
             )
-        out, weights = by_softmax(scores, v, seen, similarity, self.width, bias)
+        out, weights = by_scores(scores, v, seen, similarity, self.width, bias)
         sizes = sizes * abs(similarity.scale_for(self.width))
         if bias is not None:
             sizes = sizes + bias.double().abs().nan_to_num(0.0, 0.0, 0.0)
         sizes = largest(sizes * seen)
+        if isinstance(similarity, qkv.Sigmoid):  # the weights do not add up to 1
+            terms = weights.nan_to_num(0.0) @ v.abs().nan_to_num(0.0, 0.0, 0.0)
+            reach = torch.maximum(reach, terms.amax(-1))
         reach = torch.maximum(reach, out.abs().nan_to_num(0.0, 0.0, 0.0).amax(-1))
         return Expected(out, seen, reach, sizes, self.dtype, weights=weights)
 
@@ -366,20 +375,26 @@ def largest(x: Tensor) -> Tensor:
     return x.amax(-1) if x.shape[-1] else x.sum(-1)
 
 
-def by_softmax(
+def by_scores(
     scores: Tensor, v: Tensor, seen: Tensor, similarity: Any, width: int, bias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Σ_j exp(s_j) v_j / (Σ_j exp(s_j) + exp(sink)), over the attended keys, and the weights."""
+    """Σ_j exp(s_j) v_j / (Σ_j exp(s_j) + exp(sink)), over the attended keys, and the weights; for Sigmoid,
+    Σ_j v_j / (1 + exp(−s_j)).
+    """
     logits = scores * (1 / math.sqrt(width) if similarity.scale is None else similarity.scale)
-    if similarity.softcap is not None:
+    sigmoid = isinstance(similarity, qkv.Sigmoid)
+    if sigmoid and similarity.bias is not None:
+        logits = logits + torch.as_tensor(similarity.bias, dtype=torch.float64).reshape(-1, 1, 1)
+    elif not sigmoid and similarity.softcap is not None:
         logits = similarity.softcap * torch.tanh(logits / similarity.softcap)
     if bias is not None:
         logits = logits + torch.where(bias == -inf, 0.0, bias.double())
     logits = torch.where(seen, logits, -inf)
-    lost = ((logits.isnan() | (logits == inf)) & seen).any(-1)
-    logits = torch.where(lost[..., None], -inf, logits)
+    odd = (logits.isnan() | ((logits == inf) & (not sigmoid))) & seen
+    lost = odd.any(-1)
+    logits = torch.where(odd if sigmoid else lost[..., None], -inf, logits)
     live = (logits != -inf) & seen
-    if similarity.sink is not None:
+    if not sigmoid and similarity.sink is not None:
         sink = torch.as_tensor(similarity.sink, dtype=torch.float64).reshape(-1, 1, 1).expand(logits.shape[1], 1, 1)
         sink = sink.expand(*logits.shape[:3], 1)
     else:
@@ -389,6 +404,7 @@ def by_softmax(
     powers = torch.exp(joined - torch.where(top == -inf, 0.0, top))
     total = powers.sum(-1, keepdim=True)
     weights = powers[..., :-1] / torch.where(total == 0, 1.0, total)
+    weights = 1 / (1 + torch.exp(-logits)) if sigmoid else weights
     out = weights @ torch.where(v.isfinite(), v, 0.0)
     if not bool(v.isfinite().all()):
         # A weight is positive however small it is, so a non-finite value in an attended token shows.
@@ -397,7 +413,7 @@ def by_softmax(
         out = torch.where(up, inf, torch.where(down, -inf, out))
         out = torch.where(lies | (up & down), nan, out)
     out = torch.where(live.any(-1)[..., None], out, 0.0)
-    return torch.where(lost[..., None], nan, out), torch.where(lost[..., None] & seen, nan, weights)
+    return torch.where(lost[..., None], nan, out), torch.where(odd if sigmoid else lost[..., None] & seen, nan, weights)
 
 
 def fill(cache: Any, *tensors: Tensor, chunk: int | None = None, lengths: Any = None) -> None:
@@ -466,8 +482,12 @@ def untouched(cache: Any) -> Iterator[None]:
         same_bits(one, other, "the cache's contents")
 
 
-def page_bytes(heads: int, width: int, value_width: int, storage: torch.dtype | str) -> int:
-    """A page holds 64 tokens of one row: header, scales, keys, values, each head's slab a multiple of 64 bytes."""
+def page_bytes(heads: int, width: int, value_width: int, storage: torch.dtype | str, latent: bool = False) -> int:
+    """A page holds 64 tokens of one row: header, scales, keys, values, each head's slab a multiple of 64 bytes.
+
+    Of latents it has no keys, and rows as wide as keys in place of values.
+    """
+    value_width = width if latent else value_width
     groups = tuple(math.ceil(each / 32) for each in (width, value_width))
     sizes = {torch.float32: 4, torch.float16: 2, torch.bfloat16: 2, torch.int8: 1, "int8/int4": 1}
     pairs = 2 if storage is torch.bfloat16 else 1
@@ -478,7 +498,7 @@ def page_bytes(heads: int, width: int, value_width: int, storage: torch.dtype | 
     values = values * groups[1]
     if storage in sizes and storage != "int8/int4":
         values = sizes[storage] * PAGE * (math.ceil(value_width / 16) * 16) + 4 * PAGE * (sizes[storage] == 1)
-    return heads * (64 + keys + values)
+    return heads * (64 + (0 if latent else keys) + values)
 
 
 def resident() -> int:

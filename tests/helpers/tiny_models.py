@@ -22,6 +22,8 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from tests.helpers.tiny_hybrids import HYBRIDS
+
 IMPLEMENTATION = "qkv"  # what is tested; "sdpa" tries the harness itself
 TOLERANCE = 2e-5  # float32: the largest difference, relative to the largest |logit|
 
@@ -56,12 +58,20 @@ class Tiny:
     has: frozenset[str] = frozenset()  # of softcap, scale, window, bias, sink
     caches: int = 0  # layers of a cache
     beams: bool = True
+    recurrent: str = (
+        ""  # the class of its layers of linear attention; padding behind a prompt moves transformers' states
+    )
     gain: float = 1.6  # of what makes queries and keys
     reasons: dict[str, str] = field(default_factory=dict)  # check -> why not
 
     @property
     def generates(self) -> bool:
         return self.caches > 0
+
+    @property
+    def weighted(self) -> dict[str, int]:
+        """The layers that have weights."""
+        return {kind: count for kind, count in self.layers.items() if kind != self.recurrent}
 
     def build(self, attn_implementation: str, config: Any = None) -> Any:
         config = deepcopy(config) if config is not None else self.config()
@@ -567,6 +577,12 @@ def wav2vec2() -> Any:
     )
 
 
+def a_hybrid(name: str, attention: str, **more: Any) -> Tiny:
+    """Two layers of attention, two of linear attention."""
+    config, recurrent, _ = HYBRIDS[name]
+    return Tiny(name, "decoder", LM, config, {attention: 2, recurrent: 2}, caches=4, recurrent=recurrent, **more)
+
+
 LM, MASKED, SEQ2SEQ = "AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForSeq2SeqLM"
 
 
@@ -627,6 +643,18 @@ ENTRIES = [
     a_decoder("glm", lambda: llama_like("GlmConfig", head_dim=14), "GlmAttention"),
     a_decoder("nemotron", lambda: llama_like("NemotronConfig", head_dim=14), "NemotronAttention"),
     a_decoder("deepseek_v3", deepseek_v3, "DeepseekV3Attention"),
+    a_hybrid("qwen3_next", "Qwen3NextAttention"),
+    a_hybrid("qwen3_5", "Qwen3_5Attention"),
+    a_hybrid(
+        "minimax",
+        "MiniMaxAttention",
+        reasons={
+            "beams": "transformers does not reorder its states",
+            "beams, qkv cache": "transformers does not reorder its states",
+            "attentions": "transformers returns states among its weights",
+        },
+    ),
+    a_hybrid("granitemoehybrid", "GraniteMoeHybridAttention"),
     a_pair("t5", t5, "T5Attention", 3, "bias", "scale", gain=0.8),
     a_pair("mt5", lambda: t5("MT5Config"), "MT5Attention", 3, "bias", "scale", gain=0.8),
     a_pair("bart", lambda: bart_like("BartConfig"), "BartAttention"),

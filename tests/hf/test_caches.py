@@ -505,3 +505,42 @@ def test_a_deep_copy_of_an_encoder_decoder_goes_its_own_way():
 
 def test_the_table_of_decoders_has_every_kind_of_layer():
     assert {"softcap", "window", "scale", "sink"} <= set().union(*(TABLE[name].has for name in DECODERS))
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_cache_in_a_file_goes_on_as_it_was(name, tmp_path):
+    """With padding on the left; a copy, and the file's, have the same logits to a bit."""
+    model, ids = ours(name), token_ids(3, 11)
+    mask = torch.ones(3, 11, dtype=torch.long)
+    mask[1, :4] = 0
+    cache = qkv.hf.cache(model)
+    step(model, cache, ids, mask)
+    tokens = ids[mask.bool()] if name == "llama" else None
+    qkv.hf.save_cache(model, cache, tmp_path / "a.prefix", tokens=tokens)
+    again = qkv.hf.load_cache(model, tmp_path / "a.prefix", tokens=tokens)
+    assert (again.get_seq_length(), again.nbytes) == (11, cache.nbytes)
+    for seed in range(2):
+        mask = torch.cat([mask, torch.ones(3, 1, dtype=torch.long)], 1)
+        new = token_ids(3, 1, seed=seed)
+        assert torch.equal(step(model, again, new, mask), step(model, cache, new, mask))
+    if name in FULL:
+        again.crop(-5)
+        cache.crop(-5)
+        assert torch.equal(step(model, again, ids[:, :3], mask[:, :11]), step(model, cache, ids[:, :3], mask[:, :11]))
+
+
+def test_files_of_caches_that_are_refused(tmp_path):
+    llama, path = ours("llama"), tmp_path / "a.prefix"
+    cache = qkv.hf.cache(llama, dtype="int4")
+    qkv.hf.save_cache(llama, cache, path)
+    assert qkv.hf.load_cache(llama, path).get_seq_length() == 0, "an empty one, whose layers have no sizes yet"
+    step(llama, cache, token_ids(1, 5))
+    qkv.hf.save_cache(llama, cache, path)
+    assert qkv.hf.load_cache(llama, path).layers[0].tokens.dtype == torch.int4
+    with pytest.raises(qkv.errors.OptionError, match="has the keys of another model"):
+        qkv.hf.load_cache(ours("mistral"), path)
+    with pytest.raises(qkv.errors.BackendRefused, match="DynamicCache does not only have keys and values in pages"):
+        qkv.hf.save_cache(llama, transformers.DynamicCache(config=llama.config), path)  # pyright: ignore
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(qkv.errors.OptionError, match="path: got"):
+        qkv.hf.load_cache(llama, path)

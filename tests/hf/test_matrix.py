@@ -105,6 +105,8 @@ def checks_sides(check):
     def applies(name, side):
         if side is None or name == "whisper":
             return side is None
+        if side == "right" and TABLE[name].recurrent:  # transformers' steps after such padding are others than ours
+            return False
         return not (side == "right" and "beams" in check and TABLE[name].kind == "decoder")
 
     def mark(test):
@@ -183,7 +185,8 @@ def test_prefill_in_chunks_with_a_cache_of_qkv(name, side):
     given, real = inputs(name, side)
     for chunks in (CHUNKS, (1,) * 13, (13,)):
         found = in_chunks(ours(name), name, given, hf().cache(ours(name)), chunks)
-        close(found, wanted_in_chunks(name, side, chunks), real, what=f"logits in chunks of {chunks}")
+        wanted = wanted_forward(name, side) if TABLE[name].recurrent else wanted_in_chunks(name, side, chunks)
+        close(found, wanted, real, what=f"logits in chunks of {chunks}")
 
 
 ATTENTIONS = ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
@@ -212,7 +215,7 @@ def test_attentions_are_those_of_eager(name, side):
                 rows = torch.ones(b.shape[0], b.shape[2], dtype=torch.bool)
             close(a.transpose(1, 2), b.transpose(1, 2), rows, what=f"{key} of layer {layer}")
             layers += 1
-    assert layers == sum(TABLE[name].layers.values())
+    assert layers == sum(TABLE[name].weighted.values())
 
 
 @checks("served")

@@ -62,7 +62,7 @@ SCALED = [tiny.name for tiny in TABLE.values() if tiny.name != "modernbert"]  # 
 def test_scores_matter(name):
     """Scores 10 % larger are another model: softmax is neither uniform nor saturated."""
     model = deepcopy(eager(name))
-    for module in attention_modules(model, TABLE[name].layers):
+    for module in attention_modules(model, TABLE[name].weighted):
         attribute = "scaling" if hasattr(module, "scaling") else "scale"
         setattr(module, attribute, 1.1 * getattr(module, attribute))
     given, _ = inputs(name)
@@ -101,12 +101,12 @@ def test_float32_error_is_below_the_tolerance(name):
     assert off < TOLERANCE / 4
 
 
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", names("attentions"))
 def test_attention_is_neither_uniform_nor_one_hot(name):
     given, _ = inputs(name)
     out = run(eager(name), given, output_attentions=True)
     weights = [w for key in out if key.endswith("attentions") for w in out[key]]
-    assert len(weights) == sum(TABLE[name].layers.values())
+    assert len(weights) == sum(TABLE[name].weighted.values())
     for layer, weight in enumerate(weights):
         last = weight[:, :, -1].double()  # the last query sees the most
         seen = (last > 0).sum(-1)

@@ -839,7 +839,7 @@ def test_a_port_in_use_is_said_in_a_line():
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
         ended = lab_with("--port", str(port))
-    assert ended.returncode == 1
+    assert ended.returncode == 2
     lines = [line for line in (ended.stderr + ended.stdout).splitlines() if line.strip()]
     assert len(lines) == 1
     assert str(port) in lines[0]

@@ -124,7 +124,7 @@ def test_html_is_accessible(mask):
     assert title.startswith(repr(mask))
     signs = document.getElementsByTagName("path")
     assert sum(path.getAttribute("d").count("M") for path in signs) <= 32 * 32
-    assert "dark cells attend (True)" in document.getElementsByTagName("figcaption")[0].toxml()
+    assert "full cells attend (True)" in document.getElementsByTagName("figcaption")[0].toxml()
 
 
 def test_html_escapes_everything():

@@ -267,3 +267,18 @@ def test_random_features_that_take_long_to_draw_are_not_saved(tmp_path) -> None:
     model.init_options["similarity"].map.width = 2**14
     with pytest.raises(qkv.errors.OptionError, match="random features of width 16384"):
         save(model, tmp_path / "large.safetensors")
+
+
+def test_a_learned_bias_of_sigmoid_is_trained_saved_and_decoded(tmp_path):
+    layer = Attention(12, 3, similarity=qkv.Sigmoid(0.5, torch.nn.Parameter(torch.tensor([-1.0, 0.5, 2.0]))))
+    x = torch.randn(2, 5, 12)
+    whole = layer(x, mask=qkv.Causal())
+    whole.sum().backward()
+    assert layer.score_bias.grad.ne(0).all()
+    qkv.nn.save(layer, tmp_path / "layer.safetensors")
+    again = qkv.nn.load(tmp_path / "layer.safetensors")
+    assert torch.equal(again.score_bias, layer.score_bias)
+    with torch.no_grad():
+        cache = again.cache(2)
+        steps = torch.cat([again(x[:, i : i + 1], cache=cache) for i in range(5)], dim=1)
+    torch.testing.assert_close(steps, whole.detach())

@@ -401,7 +401,7 @@ def refused(mesh, cache):
         ("local", "OptionTypeError", "a qkv.parallel.KVCache"),
         ("decode", "OptionTypeError", "got a qkv.parallel.KVCache, wanted a qkv.KVCache"),
         ("explain", "OptionTypeError", "Hint: call qkv.parallel.decode"),
-        ("polynomial", "BackendRefused", "serves Softmax and Argmax"),
+        ("polynomial", "BackendRefused", "serves Softmax, Sigmoid, Argmax and Similarity"),
     ],
 )
 def test_refusals(pool: RankPool, cache: str, kind: str, message: str) -> None:

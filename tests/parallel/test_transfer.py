@@ -111,15 +111,16 @@ def exchange(mesh):
     axis = read_axis(mesh, None)
     transfer.TRAFFIC.clear()
     found = [all_gather(axis, torch.full((3, 2), axis.rank, dtype=dtype)) for dtype in DTYPES]
-    return found, dict(transfer.TRAFFIC)
+    return found, dict(transfer.TRAFFIC), qkv.parallel.bytes_sent()
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_all_gather(pool: RankPool, ranks: int) -> None:
-    for found, traffic in pool.run(exchange, ranks):
+    for found, traffic, sent in pool.run(exchange, ranks):
         for dtype, tensors in zip(DTYPES, found, strict=True):
             assert [t.dtype for t in tensors] == [dtype] * ranks
             assert [t.tolist() for t in tensors] == [[[rank] * 2] * 3 for rank in range(ranks)]
+        assert sent == traffic.get("data bytes", 0)
         if ranks > 1:
             assert traffic["data messages"] == len(DTYPES) * (ranks - 1)
             assert traffic["data bytes"] == 6 * sum(dtype.itemsize for dtype in DTYPES) * (ranks - 1)

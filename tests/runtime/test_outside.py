@@ -11,6 +11,7 @@ from qkv.nn.packed import PackedLinear
 from tests.helpers.hf_harness import close
 from tests.helpers.runtime_files import build, eager_logits, write_folder, write_gguf
 from tests.helpers.small_checkpoint import write
+from tests.helpers.tiny_hybrids import qwen3_5 as hybrid
 from tests.helpers.tiny_models import draw
 
 PROMPTS = ([3, 4, 5, 6, 7], [8, 9], [10, 11, 12])
@@ -109,6 +110,24 @@ def test_what_raises_changes_no_cache(pair, monkeypatch):
         model.step([[3] * 40] * 2, cache)
     with pytest.raises(OptionTypeError, match="cache"):
         model.step([[3], [4]], None)
+
+
+def test_states_of_a_hybrid(tmp_path):
+    folder = write(tmp_path)
+    theirs = transformers.AutoModelForCausalLM.from_config(hybrid(), attn_implementation="eager").eval()
+    draw(theirs, 1.6)
+    theirs.save_pretrained(folder)
+    with pytest.warns(UserWarning, match="runs in transformers"):
+        model = qkv.runtime.load(folder)
+    tokens, cache = torch.tensor([[*PROMPTS[0], *PROMPTS[1]]]), model.cache()
+    whole = eager_logits(theirs, tokens)
+    parts = [model.step(part, cache, every=True) for part in tokens.split(3, dim=1)]
+    close(torch.cat(parts, dim=1), whole)
+    with pytest.raises(OptionError, match="a gate cannot be undone"):
+        cache.crop(5)
+    settings = transformers.GenerationConfig(max_new_tokens=9, do_sample=False, eos_token_id=1, pad_token_id=0)
+    wanted = theirs.generate(tokens, generation_config=settings)[0, 7:].tolist()
+    assert model.generate([tokens[0].tolist()], 9)[0].tokens == wanted
 
 
 def test_blocks_of_a_file_are_kept(tmp_path):

@@ -67,7 +67,7 @@ def test_ctrl_c_ends_it_and_a_second_server_takes_another_port(path):
     with started(path) as (process, said):
         port = said["address"].rsplit(":", 1)[1].split("/")[0]
         taken = subprocess.run([*COMMAND, str(path), "--port", port], capture_output=True, text=True, timeout=60)
-        assert taken.returncode == 1
+        assert taken.returncode == 2
         assert taken.stderr.startswith(f"qkv: --port: got {port}, wanted one that is free")
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
@@ -76,7 +76,7 @@ def test_ctrl_c_ends_it_and_a_second_server_takes_another_port(path):
 @pytest.mark.slow
 def test_other_machines_need_a_token(path, tmp_path):
     refused = subprocess.run([*COMMAND, str(path), "--host", "0.0.0.0"], capture_output=True, text=True, timeout=60)
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert refused.stderr.startswith("qkv: --host: got 0.0.0.0, which other machines reach, wanted a token. Hint:")
     token = tmp_path / "token"
     token.write_text("short\n")

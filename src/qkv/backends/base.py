@@ -55,6 +55,9 @@ DEMANDS = {
     "similarities other than softmax": Demand(
         lambda call: not call.similarity.has_lse, "{engine} computes Softmax, not {kind}"
     ),
+    "similarities without scores": Demand(
+        lambda call: not call.similarity.has_scores, "{engine} computes Softmax and Sigmoid, not {kind}"
+    ),
     "similarities without features": Demand(
         lambda call: not call.similarity.is_product,
         "{kind} is no product of features: the sum over the keys cannot move inside",
@@ -72,6 +75,10 @@ DEMANDS = {
     ),
     "weights": Demand(lambda call: call.return_weights, NO_WEIGHTS),
     "softcap": Demand(lambda call: getattr(call.similarity, "softcap", None) is not None, "{engine} has no softcap"),
+    "forgetting": Demand(lambda call: call.forgetting is not None, "{engine} has no log_decay"),
+    "score functions": Demand(
+        lambda call: call.score_rule is not None, "{engine} takes a tensor as bias, not a function of scores"
+    ),
     "dropout": Demand(lambda call: call.dropout > 0, "{engine} has no dropout"),
     "gradients": Demand(lambda call: call.needs_grad, "{engine} has no derivative; call it under torch.no_grad()"),
     "other devices": Demand(lambda call: not call.query.is_cpu, "{engine} runs on the CPU, not on {device}"),

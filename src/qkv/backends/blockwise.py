@@ -16,8 +16,9 @@ from torch.utils.checkpoint import checkpoint
 
 from .. import ops
 from ..cost.price import Cost, product_flops
-from ..inputs import AttentionInputs, compact, compute_dtype, cut, fold_group, unfold_group
+from ..inputs import AttentionInputs, aligned_layout, compact, compute_dtype, fold_group, unfold_group
 from ..masks import Band, Extent
+from ..scoring import cut
 from ..shapes import Float
 from ..similarity import Softmax
 from .base import RUNS, Backend, attended_pairs
@@ -101,7 +102,7 @@ def run_blocks(call: AttentionInputs) -> Result:
     lses: Parts = {}
     for block in blocks_of(call, step):
         strip = strips[block.queries.start // step] if strips is not None else bias
-        arguments = (call, block, versions, Tile(query, key, value, None, strip, sink, finite))
+        arguments = (call, block, versions, Tile(query, key, value, None, strip, sink, finite, call.score_rule))
         if call.needs_grad and torch.is_grad_enabled():
             options = {"preserve_rng_state": call.dropout > 0, "determinism_check": "none"}
             result = checkpoint(_run_block, *arguments, use_reentrant=False, **options)
@@ -158,7 +159,7 @@ class _WithGradient(torch.autograd.Function):
 def _run_block(call: AttentionInputs, block: Block, versions: tuple[int, ...], whole: Tile) -> Result:
     """The answer for a block; `whole` has all rows, but the bias of these queries only, and no mask."""
     call.check_mask_unchanged(versions)
-    query, key, value, _, bias, sink, finite = whole
+    query, key, value, _, bias, sink, finite, rule = whole
     rows = query[block.query_part]
     if block.keys.start >= block.keys.stop:
         # Zeros that are part of the graph, as in `reference`.
@@ -169,9 +170,14 @@ def _run_block(call: AttentionInputs, block: Block, versions: tuple[int, ...], w
         return Result(zeros.expand(*rows.shape[:3], call.width_v), lse, None)
     if bias is not None:
         bias = cut(bias, block.batch, block.heads_q, slice(None), block.keys)
+    if call.forgetting is not None:
+        bias = call.forgetting.part(*block.score_part).added_to(bias, compute_dtype(query.dtype))
     if sink is not None and sink.shape[0] > 1:
         sink = sink[block.heads_q]
-    tile = Tile(rows, key[block.key_part], value[block.key_part], block.keep(call), bias, sink, finite)
+    # Where numbers are replaced, they are copied: products round alike only if the others have aligned rows too.
+    keys, values = aligned_layout(key[block.key_part]), aligned_layout(value[block.key_part])
+    rule = None if rule is None else rule.part(*block.score_part)
+    tile = Tile(rows, keys, values, block.keep(call), bias, sink, finite, rule)
     result = attend(call, tile)
     return Result(result.out.to(query.dtype), result.lse, None)
 

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from .. import features, masks
 from ..masks import And, Dense, Extent, Mask, Or
-from ..similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
+from ..similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Sigmoid, Softmax
 
-_SIMILARITIES = {"Softmax": Softmax, "Argmax": Argmax, "Polynomial": Polynomial}
+_SIMILARITIES = {"Softmax": Softmax, "Sigmoid": Sigmoid, "Argmax": Argmax, "Polynomial": Polynomial}
 _MAPS = {"identity": features.identity, "elu1": features.elu1, "relu": features.relu, "squared": features.squared}
 
 
@@ -141,7 +141,8 @@ def similarity_from_description(text: str, numbers: list[float], sink: Tensor | 
     if sink is None:
         return _similarity(text, tuple(numbers))
     _, *names = text.split(" ")
-    return Softmax(sink=sink, **dict(zip(names, numbers, strict=True)))
+    options: dict[str, Any] = dict(zip(names, numbers, strict=True))
+    return Softmax(sink=sink, **options)
 
 
 @lru_cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from ..cost.price import Cost, readable_bytes
 from ..cost.readable import readable_seconds
 from ..errors import BackendRefused
 from ..inputs import AttentionInputs
+from ..notebook import table
 from . import BACKENDS, Backend, linear
 from .base import CHOSEN, exact_counts
 
@@ -121,15 +121,16 @@ class Choice:
         return f"about {readable_seconds(self.seconds)}{error}, as measured here"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th scope='row'>{html.escape(c.backend)}</th>"
-            f"<td>{'chosen' if c.backend == self.backend else html.escape('; '.join(self._why_not(c)))}</td>"
-            f"<td>{f'{c.cost.flops:.3g}' if c.cost else ''}</td>"
-            f"<td>{readable_bytes(c.cost.extra) if c.cost else ''}</td></tr>"
-            for c in self.candidates
-        )
-        head = "".join(f"<th scope='col'>{title}</th>" for title in ("backend", "why", "flops", "extra memory"))
-        return f"<table><caption>{html.escape(self.call)}</caption><tr>{head}</tr>{rows}</table>"
+        rows = [
+            (
+                each.backend,
+                "chosen" if each.backend == self.backend else "; ".join(self._why_not(each)),
+                f"{each.cost.flops:.3g}" if each.cost else "",
+                readable_bytes(each.cost.extra) if each.cost else "",
+            )
+            for each in self.candidates
+        ]
+        return table(rows, ("backend", "why", "flops", "extra memory"), self.call, numbers=(2, 3))
 
 
 def choose(call: AttentionInputs) -> Backend:
@@ -257,6 +258,10 @@ def describe(call: AttentionInputs) -> str:
         parts.append(repr(call.mask))
     if call.state is not None:
         parts.append(f"state={call.signature[7][3][0][0]}")
+    if call.forgetting is not None:
+        parts.append("log_decay")
+    if call.score_rule is not None:
+        parts.append(f"bias={getattr(call.score_rule.function, '__name__', 'a function')}")
     if call.bias is not None:
         parts.append(f"bias {tuple(call.bias.shape)}")
     if call.dropout:

@@ -1,4 +1,4 @@
-"""`native`: softmax by qkv's kernel. Every key and value is read once for all the query heads that share it.
+"""`native`: Softmax and Sigmoid by qkv's kernel. Each key and value is read once for all the query heads that share it.
 
 It is the kernel that `qkv.decode` runs on the pages of a cache; here it transposes the keys page by page as it goes. It
 is fastest with few queries and many keys.
@@ -6,13 +6,16 @@ is fastest with few queries and many keys.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import Tensor
 
 from .. import ops
 from ..cost.price import Cost, product_flops
 from ..inputs import AttentionInputs, compute_dtype
 from ..masks import Band, Causal, Padding, Window
-from ..similarity import Softmax
+from ..similarity import AnySimilarity, Sigmoid, Softmax
 from . import blockwise
 from .base import RUNS, Backend, attended_pairs
 from .reference import Result
@@ -58,9 +61,17 @@ def cost(call: AttentionInputs) -> Cost:
     return Cost(flops, reread, 4 * scratch, 12e-6, int(slower * flops), "few" if rows <= 16 else "")
 
 
-def run(call: AttentionInputs) -> Result:
-    similarity, sink = call.similarity, call.sink
+def kernel_rule(similarity: AnySimilarity, width: int) -> dict[str, Any]:
+    """How the kernel makes weights of scores."""
+    if isinstance(similarity, Sigmoid):
+        assert not isinstance(similarity.bias, Tensor)  # it is a part of the call's bias
+        return {"scale": similarity.scale_for(width), "sigmoid": True, "offset": similarity.bias or 0.0}
     assert isinstance(similarity, Softmax)
+    return {"scale": similarity.scale_for(width), "softcap": similarity.softcap or 0.0}
+
+
+def run(call: AttentionInputs) -> Result:
+    sink = call.sink
     band = None if call.mask is None else call.mask.band(call.extent)
     keep = call.keep() if band is None else None
     band = _NO_BAND if band is None else band
@@ -69,8 +80,7 @@ def run(call: AttentionInputs) -> Result:
         call.query.detach(),
         call.key.detach(),
         call.value.detach(),
-        scale=similarity.scale_for(call.width),
-        softcap=similarity.softcap,
+        **kernel_rule(call.similarity, call.width),
         sink=None if sink is None else sink.detach().reshape(-1),
         starts=band.starts,
         stops=band.stops,
@@ -78,22 +88,25 @@ def run(call: AttentionInputs) -> Result:
         upper=band.upper,
         keep=keep,
         bias=None if call.bias is None else call.bias.detach(),
+        decay=None if call.forgetting is None else call.forgetting.kernel_rule(),
         return_lse=call.return_lse,
     )
     lse = None if lse is None else lse.to(compute_dtype(call.query.dtype))
-    return blockwise.replace_rows(call, Result(out, lse, None))
+    odd = None if call.forgetting is None else call.forgetting.odd > 0  # the kernel has no NaN gates
+    return blockwise.replace_rows(call, Result(out, lse, None), odd)
 
 
 NATIVE = Backend(
     name="native",
-    summary="qkv's native softmax kernel, each key and value read once",
+    summary="qkv's native kernel, each key and value read once",
     bound={torch.float32: 32.0, torch.bfloat16: 1.0, torch.float16: 1.0},
     same_bits_across=("runs", "threads", "batch", "layouts"),
     cost=cost,
     run=run,
     lacks=(
         "tracing",
-        "similarities other than softmax",
+        "similarities without scores",
+        "score functions",
         "weights",
         "dropout",
         "gradients",

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..inputs import AttentionInputs, cut
+from ..inputs import AttentionInputs
 from ..masks import And, Band, Causal, Mask, Segments
+from ..scoring import cut
 
 # The most scores of a piece with a mask: an additive mask of that size is made for it.
 MAX_MASKED_SCORES = 1 << 22

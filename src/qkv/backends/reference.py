@@ -25,8 +25,9 @@ from ..cost.price import Cost, product_flops
 from ..errors import DtypeError, ShapeError, complaint
 from ..features import TensorMap, apply_feature_map, identity
 from ..inputs import AttentionInputs, compact, compute_dtype, fold_group, is_traced, unfold_group
+from ..scoring import ScoreRule
 from ..shapes import Bool, Float, Int
-from ..similarity import AnySimilarity, FeatureMap, Polynomial, Softmax
+from ..similarity import AnySimilarity, FeatureMap, Polynomial, Sigmoid, Softmax
 from .base import NEG_INF, Backend, Result, attended_pairs
 from .recurrent import literal_cost, run_literally
 
@@ -51,6 +52,7 @@ class Tile(NamedTuple):
         bias: Numbers that broadcast to the scores.
         sink: (heads_q or 1, 1, 1).
         finite: Whether query, key and value are known to be finite.
+        score_rule: Changes the scores after the bias is added; None for no change.
     """
 
     query: Tensor
@@ -60,6 +62,7 @@ class Tile(NamedTuple):
     bias: Tensor | None
     sink: Tensor | None
     finite: bool
+    score_rule: ScoreRule | None = None
 
 
 def attend(call: AttentionInputs, tile: Tile) -> Result:
@@ -68,12 +71,15 @@ def attend(call: AttentionInputs, tile: Tile) -> Result:
     tile = tile._replace(query=tile.query.to(dtype), key=tile.key.to(dtype), value=tile.value.to(dtype))
     if isinstance(call.similarity, Softmax):
         return _softmax(call, tile, call.similarity)
+    if isinstance(call.similarity, Sigmoid):
+        return _sigmoid(call, tile, call.similarity)
     if call.similarity.picks_one_key:
         return _argmax(call, tile)
     return _normalized_similarity(call, tile)
 
 
-def _softmax(call: AttentionInputs, tile: Tile, similarity: Softmax) -> Result:
+def _masked_scores(call: AttentionInputs, tile: Tile, similarity: Softmax | Sigmoid) -> tuple[Tensor, Tensor | None]:
+    """The scores, −inf where masked, and which pairs attend."""
     scale = similarity.scale_for(call.width)
     keep = tile.keep
     if tile.bias is not None:
@@ -81,13 +87,21 @@ def _softmax(call: AttentionInputs, tile: Tile, similarity: Softmax) -> Result:
         allowed = tile.bias != NEG_INF
         keep = allowed if keep is None else keep & allowed
     scores = _guarded_scores(tile._replace(keep=keep), lambda query, key: dot_products(query * scale, key))
-    if similarity.softcap is not None:
+    if isinstance(similarity, Sigmoid):
+        scores = scores if similarity.bias is None else scores + similarity.bias
+    elif similarity.softcap is not None:
         scores = similarity.softcap * torch.tanh(scores / similarity.softcap)
     if tile.bias is not None:
         scores = scores + tile.bias
+    if tile.score_rule is not None:
+        scores = tile.score_rule(scores if keep is None else scores.masked_fill(~keep, 0.0))
     if keep is not None:
         scores = scores.masked_fill(~keep, NEG_INF)
+    return scores, keep
 
+
+def _softmax(call: AttentionInputs, tile: Tile, similarity: Softmax) -> Result:
+    scores, keep = _masked_scores(call, tile, similarity)
     # The largest score cancels in the weights, so it needs no derivative.
     best = scores.detach().amax(-1, keepdim=True)
     empty = best == NEG_INF
@@ -105,13 +119,25 @@ def _softmax(call: AttentionInputs, tile: Tile, similarity: Softmax) -> Result:
     lse = None
     if call.return_lse:
         lse = torch.where(empty, NEG_INF, top + torch.log(safe)).squeeze(-1)
+    return _weighted(call, tile, scores, weights, None if keep is None else empty)._replace(lse=lse)
+
+
+def _sigmoid(call: AttentionInputs, tile: Tile, similarity: Sigmoid) -> Result:
+    """σ(score): a score of −inf has weight 0 exactly, and one of +inf 1."""
+    scores, keep = _masked_scores(call, tile, similarity)
+    empty = None if keep is None else scores.detach().amax(-1, keepdim=True) == NEG_INF
+    return _weighted(call, tile, scores, torch.sigmoid(scores), empty)
+
+
+def _weighted(call: AttentionInputs, tile: Tile, scores: Tensor, weights: Tensor, empty: Tensor | None) -> Result:
+    """The sum of the values, for weights that are positive wherever a score is above −inf."""
     weights = _apply_dropout(call, weights)
     attended = None if tile.finite else torch.broadcast_to(scores.detach() != NEG_INF, weights.shape)
     out = _weighted_values(tile, weights, attended, weights.new_ones(()))
-    if keep is not None:
+    if empty is not None:
         # The row is 0 already; this stops its incoming gradient from reaching a key.
         out = out.masked_fill(empty, 0.0)
-    return Result(out, lse, weights)
+    return Result(out, None, weights)
 
 
 def _normalized_similarity(call: AttentionInputs, tile: Tile) -> Result:
@@ -347,7 +373,10 @@ def run(call: AttentionInputs) -> Result:
     if not call.traced:
         finite = ops.all_finite(query, key, value)
         query, key, value = compact(query), compact(key), compact(value)
-    result = attend(call, Tile(query, key, value, keep, call.bias, call.sink, finite))
+    bias = call.bias
+    if call.forgetting is not None:
+        bias = call.forgetting.added_to(bias, compute_dtype(query.dtype))
+    result = attend(call, Tile(query, key, value, keep, bias, call.sink, finite, call.score_rule))
     dtype = call.query.dtype
     weights = result.weights.to(dtype) if call.return_weights and result.weights is not None else None
     return Result(result.out.to(dtype), result.lse, weights)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .. import ops
 from ..errors import MaskError, complaint
-from ..inputs import AttentionInputs, compute_dtype, in_transform, is_compiling, read_inputs
+from ..inputs import AttentionInputs, compute_dtype, fold_bias, in_transform, is_compiling, read_inputs
 from ..masks import Mask
 from ..masks.segments import boundaries
 from ..ops import library
@@ -56,6 +56,8 @@ def empty_result(call: AttentionInputs) -> Result:
     zero = query[..., :0].sum(-1, keepdim=True) + key[:, :, :0].sum() + value[:, :, :0].sum()
     for tensor in (call.bias, call.sink):
         zero = zero if tensor is None else zero + tensor.flatten()[:0].sum().to(query.dtype)
+    if call.forgetting is not None:
+        zero = zero + call.forgetting.query.flatten()[:0].sum().to(query.dtype)
     out = zero.expand(*query.shape[:3], call.width_v)
     lse = zero[..., 0].to(compute_dtype(query.dtype)) + NEG_INF if call.return_lse else None
     weights = zero.expand(*query.shape[:3], extent.len_k).clone() if call.return_weights else None
@@ -73,6 +75,8 @@ _transform_is_active._dynamo_marked_constant = True  # pyright: ignore[reportFun
 def run_as_operator(call: AttentionInputs) -> Result | None:
     """The call as one operator of a compiled program; None if it has to be traced."""
     if call.backend == "reference" or call.dropout or call.return_weights or call.state or not _in_program():
+        return None
+    if call.forgetting is not None or call.score_rule is not None:
         return None
     similarity, mask = describe_similarity(call.similarity), describe_mask(call.mask, call.extent, call.query.device)
     if similarity is None or mask is None:
@@ -95,9 +99,9 @@ def run_documents_as_operator(
     described, rule = describe_similarity(similarity), describe_mask(mask, None, tensors[0].device)
     if backend == "reference" or described is None or rule is None or not _in_program():
         return None
-    sink = _sink_tensor(similarity)
-    needs_grad = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (*tensors, sink))
-    out, _ = library.attention(*tensors, None, sink, *edges, *described, *rule, backend, needs_grad, False)
+    sink, (similarity, bias) = _sink_tensor(similarity), fold_bias(similarity, None, tensors[0], tensors[0].shape[1])
+    needs_grad = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (*tensors, bias, sink))
+    out, _ = library.attention(*tensors, bias, sink, *edges, *described, *rule, backend, needs_grad, False)
     return out
 
 
@@ -212,7 +216,8 @@ def _attention_backward(
     """The operator `qkv::attention_backward`."""
     arguments, out, state = _Arguments(*given[:-2]), given[-2], given[-1]
     query, key, value, bias, sink = library.empty_gradients(*arguments[:5], needed)
-    by_sink = sink.zero_()
+    by_sink, packed = sink.zero_(), arguments.cu_seqlens_q is not None
+    bias = bias.zero_() if packed else bias
     for rows, keys in arguments.documents():
         call = arguments.call(rows, keys, needed)
         by_out, by_lse = (None if grad is None else grad[:, :, rows] for grad in (grad_out, grad_lse))
@@ -221,7 +226,7 @@ def _attention_backward(
         whole = rows == slice(None)
         parts = zip((query, key, value), grads, (rows, keys, keys), strict=False)
         query, key, value = (old if new is None else _written(old, new, part, whole) for old, new, part in parts)
-        bias = bias if grads[3] is None else bias.copy_(grads[3])
+        bias = bias if grads[3] is None else bias.add_(grads[3]) if packed else bias.copy_(grads[3])
         by_sink = by_sink if grads[4] is None else by_sink.add_(grads[4])
     return query, key, value, bias, by_sink
 

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from .. import ops
 from ..cost.price import Cost, product_flops
-from ..inputs import AttentionInputs, aligned_layout, compute_dtype, cut, fold_group, unfold_group
+from ..inputs import AttentionInputs, aligned_layout, compute_dtype, fold_group, unfold_group
 from ..masks import Extent
+from ..scoring import cut
 from ..shapes import Bool
 from ..similarity import Softmax
 from . import blockwise
@@ -67,7 +68,14 @@ def run(call: AttentionInputs) -> Result:
 
 # What torch's kernel lacks; the pieces of a mask are cut from its contents.
 FLASH = "PyTorch's flash kernel"
-FLASH_LACKS = ("similarities other than softmax", "softcap", "dropout", "other devices")
+FLASH_LACKS = (
+    "similarities other than softmax",
+    "softcap",
+    "forgetting",
+    "score functions",
+    "dropout",
+    "other devices",
+)
 SDPA = Backend(
     name="sdpa",
     summary="PyTorch's flash kernel on pieces of the mask, no matrix of scores",

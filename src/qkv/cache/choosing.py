@@ -47,9 +47,8 @@ def last_queries(step: DecodeInputs) -> tuple[Tensor, np.ndarray]:
 
 def stored_as(cache: KVCache, dtype: torch.dtype | str) -> KVCache:
     """A cache of another format with the same tokens; each is rounded once."""
-    other = KVCache(
-        cache.batch, cache.heads, cache.width, value_width=cache.value_width, window=cache.window, dtype=dtype
-    )
+    sizes = {"value_width": cache.value_width, "window": cache.window, "latent": cache.latent}
+    other = KVCache(cache.batch, cache.heads, cache.width, dtype=dtype, **sizes)
     rows = [cache.stored_row(row) for row in range(cache.batch)]
     tokens = [to_storage(other.page_layout, *from_storage(cache.page_layout, stored)) for _, stored in rows]
     span = max(each.key.shape[1] for each in tokens)

@@ -15,13 +15,14 @@ from torch import Tensor
 from .. import ops
 from ..backends.base import RUNS
 from ..backends.dispatch import Candidate, Choice, choose, comparable_seconds, describe, explain_choice, pricing_machine
+from ..backends.native import kernel_rule
 from ..cost.price import Cost, product_flops
 from ..errors import BackendRefused, DtypeError, OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import (
     AttentionInputs,
     check_flags,
     compute_dtype,
-    cut,
+    fold_bias,
     in_transform,
     is_compiling,
     raise_unknown_arguments,
@@ -31,8 +32,9 @@ from ..masks import Causal, Dense, Mask, Padding, Window
 from ..ops import library
 from ..ops.kernels import NativeStep
 from ..ops.loader import limit_threads_after_fork
+from ..scoring import ScoreFunction, cut
 from ..shapes import Float
-from ..similarity import AnySimilarity, Argmax, Softmax, as_similarity
+from ..similarity import AnySimilarity, Argmax, Sigmoid, Softmax, as_similarity
 from ..states import AnyState
 from .choosing import choose_format, last_queries
 from .formats import StorageFormat
@@ -46,6 +48,7 @@ from .inputs import (
     check_query,
     keep_under_tracing,
     read_decode_inputs,
+    values_of,
 )
 from .kv import Bounds, KVCache, check_cache
 from .pages import allocate
@@ -63,12 +66,12 @@ _threads, _empty_like = torch.get_num_threads, torch.empty_like
 def decode(
     query: Tensor,
     key: Tensor,
-    value: Tensor,
+    value: Tensor | None,
     cache: KVCache | LinearState,
     *,
     similarity: AnySimilarity | None = ...,
     mask: Mask | None = ...,
-    bias: Tensor | None = ...,
+    bias: Tensor | ScoreFunction | None = ...,
     lengths: Any = ...,
     padding: str = ...,
     return_weights: Literal[False] = ...,
@@ -79,12 +82,12 @@ def decode(
 def decode(
     query: Tensor,
     key: Tensor,
-    value: Tensor,
+    value: Tensor | None,
     cache: KVCache | LinearState,
     *,
     similarity: AnySimilarity | None = ...,
     mask: Mask | None = ...,
-    bias: Tensor | None = ...,
+    bias: Tensor | ScoreFunction | None = ...,
     lengths: Any = ...,
     padding: str = ...,
     return_weights: bool,
@@ -94,12 +97,12 @@ def decode(
 def decode(
     query: Float[Tensor, "batch heads_q n width"],
     key: Float[Tensor, "batch heads_kv n width"],
-    value: Float[Tensor, "batch heads_kv n value_width"],
+    value: Float[Tensor, "batch heads_kv n value_width"] | None,
     cache: KVCache | LinearState,
     *,
     similarity: AnySimilarity | None = None,
     mask: Mask | None = None,
-    bias: Tensor | None = None,
+    bias: Tensor | ScoreFunction | None = None,
     state: AnyState | None = None,
     lengths: Any = None,
     padding: str = _RIGHT,
@@ -119,12 +122,13 @@ def decode(
     Args:
         query: (batch, heads_q, n, width).
         key: (batch, heads_kv, n, width).
-        value: (batch, heads_kv, n, value_width).
+        value: (batch, heads_kv, n, value_width); None for a cache of latents.
         cache: A `KVCache`, or a `LinearState`, which has its own similarity and takes neither mask nor bias.
-        similarity: `Softmax` (if None) or `Argmax`.
+        similarity: `Softmax` (if None), `Sigmoid`, `Argmax` or `Similarity`.
         mask: In absolute positions of queries and keys. The query axis of a tensor is the whole sequence, or the n new
             tokens.
-        bias: Added to the scores; broadcasts to (batch, heads_q, n, total).
+        bias: Added to the scores; broadcasts to (batch, heads_q, n, total). Or a function of scores as of `attention`,
+            which is given absolute positions of queries and keys; torch computes it.
         state: The gates of the new tokens, for a `LinearState` that was made with `state=`.
         lengths: How many of the n tokens are real in each row; all if None. Padding is not stored, and its output is 0.
         padding: Where the padding of a shorter row is: "right" or "left" of its real tokens.
@@ -167,6 +171,8 @@ def decode(
         return _decode_in_graph(query, key, value, cache, _Options(similarity, mask, bias, lengths, padding))
     if type(cache) is not KVCache:
         cache = check_cache(cache)
+    if value is None or cache._layout.latent:
+        value = values_of(cache, key, value)
     with cache._pool.lock:
         plan: Plan | None = cache._plan
         if plan is None:
@@ -196,7 +202,7 @@ def attend(
     *,
     similarity: AnySimilarity | None = None,
     mask: Mask | None = None,
-    bias: Tensor | None = None,
+    bias: Tensor | ScoreFunction | None = None,
     return_lse: bool = False,
     return_weights: bool = False,
     **unknown: Never,
@@ -212,9 +218,10 @@ def attend(
     Args:
         query: (batch, heads_q, n, width).
         cache: A `KVCache`.
-        similarity: `Softmax` (if None) or `Argmax`.
+        similarity: `Softmax` (if None), `Sigmoid`, `Argmax` or `Similarity`.
         mask: Over (n, positions); a tensor's axis of keys is all positions, evicted ones included.
-        bias: Added to the scores; broadcasts to (batch, heads_q, n, positions).
+        bias: Added to the scores; broadcasts to (batch, heads_q, n, positions). Or a function of scores, for query i of
+            n and the positions of keys.
         return_lse: Return log Σ_j exp(score) too, sink included; softmax only.
         return_weights: Return the weights too, as `decode` does.
 
@@ -287,7 +294,7 @@ def _find_plan(query: Any, key: Any, value: Any, cache: KVCache, similarity: Any
     return None
 
 
-def _run_plan(plan: Plan, query: Tensor, key: Tensor, value: Tensor, cache: KVCache) -> Tensor | None:
+def _run_plan(plan: Plan, query: Tensor, key: Tensor, value: Any, cache: KVCache) -> Tensor | None:
     """Run the planned call. Return None, without any effect, if the tensors do not match the plan."""
     step, n, importance = plan.step, plan.n, cache._importance_at
     end, columns = cache._lengths.item(0) + n, 0
@@ -325,13 +332,13 @@ class _Options(NamedTuple):
 
     similarity: AnySimilarity | None
     mask: Mask | None
-    bias: Tensor | None
+    bias: Tensor | ScoreFunction | None
     lengths: Any
     padding: str
 
 
 def _decode_state(
-    query: Tensor, key: Tensor, value: Tensor, state: LinearState, options: _Options, change: AnyState | None
+    query: Tensor, key: Tensor, value: Any, state: LinearState, options: _Options, change: AnyState | None
 ) -> Tensor:
     """`decode` with a `LinearState`."""
     similarity, mask, bias, lengths, padding = options
@@ -412,7 +419,8 @@ def _run(
             options = kernel_options(step)
             attend_native(step, cache, found, options, *counted)
             sink_varies = isinstance(step.similarity, Softmax) and isinstance(step.similarity.sink, Tensor)
-            if not sink_varies and step.mask is None and step.bias is None and step.counts is None:
+            varies = sink_varies or step.forgetting is not None or step.score_rule is not None
+            if not varies and step.mask is None and step.bias is None and step.counts is None:
                 cache._plan = _make_plan(step, cache, similarity, options)
         ready = cache.prepare(extent.len_q, step.counts)
     except BaseException:
@@ -420,17 +428,34 @@ def _run(
         raise
     cache.commit(step.key, step.counts, ready)
     if deciding is not None:
-        chosen = step.similarity if isinstance(step.similarity, Softmax) else Softmax()
+        # The keys' part in the scores decides; what is made of the scores does not.
+        chosen = step.similarity if isinstance(step.similarity, Softmax | Sigmoid) else Softmax()
         choose_format(cache, *deciding, chosen.scale_for(cache.width))
     return found
 
 
-def _decode_in_graph(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, options: _Options) -> Tensor:
+def _decode_in_graph(query: Tensor, key: Tensor, value: Any, cache: KVCache, options: _Options) -> Tensor:
     """Call the operator that torch.compile traces; it finds the cache through its handle at run time."""
     similarity, mask, bias, lengths, padding = options
-    chosen = check_cache_similarity(similarity)
+    chosen, value = check_cache_similarity(similarity), values_of(check_cache(cache), key, value)
+    if callable(bias):
+        reason = "a compiled step calls no function of scores"
+        raise BackendRefused(complaint("bias", "a function", "a tensor under torch.compile", reason), (reason,))
+    if isinstance(chosen, Softmax) and chosen.log_decay is not None:
+        reason = "a compiled step does not know how many tokens there are gates for"
+        wanted = "no log_decay under torch.compile"
+        raise BackendRefused(complaint("similarity", repr(chosen), wanted, reason), (reason,))
+    if type(chosen) not in (Softmax, Sigmoid, Argmax):
+        reason = f"a compiled step calls no function, as {type(chosen).__name__} may do"
+        wanted = "Softmax, Sigmoid or Argmax under torch.compile"
+        raise BackendRefused(complaint("similarity", repr(chosen), wanted, reason), (reason,))
+    chosen, own = fold_bias(chosen, None, query, query.shape[1])
     soft = chosen if isinstance(chosen, Softmax) else Softmax()
-    sink = soft.sink
+    sigmoid = chosen if isinstance(chosen, Sigmoid) else None
+    if sigmoid is not None and isinstance(sigmoid.bias, float):
+        own = query.new_full((1,), sigmoid.bias, dtype=compute_dtype(query.dtype))
+    bias = bias if own is None else own if bias is None else bias + own
+    scale, sink = soft.scale if sigmoid is None else sigmoid.scale, soft.sink
     if sink is not None and not isinstance(sink, Tensor):
         sink = query.new_full((1,), sink, dtype=torch.float32)
     for name, tensor in (("query", query), ("key", key), ("value", value), ("bias", bias), ("sink", sink)):
@@ -442,14 +467,15 @@ def _decode_in_graph(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, 
     keep = keep_under_tracing(mask, query.shape[2])
     left, argmax = padding == "left", isinstance(chosen, Argmax)
     return library.decode(
-        query, key, value, cache.handle, soft.scale, soft.softcap, sink, bias, keep, argmax, lengths, left
+        query, key, value, cache.handle, scale, soft.softcap, sink, bias, keep, argmax, lengths, left,
+        sigmoid is not None,
     )  # fmt: skip
 
 
 @lru_cache
-def _similarity(scale: float | None, softcap: float | None, argmax: bool) -> Softmax | Argmax:
+def _similarity(scale: float | None, softcap: float | None, argmax: bool, sigmoid: bool) -> AnySimilarity:
     """Cached, so that the plan of an earlier step, which compares by identity, is found."""
-    return Argmax() if argmax else Softmax(scale, softcap)
+    return Argmax() if argmax else Sigmoid(scale) if sigmoid else Softmax(scale, softcap)
 
 
 def _decode_from_graph(
@@ -465,10 +491,13 @@ def _decode_from_graph(
     argmax: bool = False,
     lengths: Tensor | None = None,
     left: bool = False,
+    sigmoid: bool = False,
 ) -> Tensor:
     """The operator: crop the cache to the handle's lengths, decode, write the new lengths into the handle."""
     cache: KVCache = library.cache_of(handle)
-    similarity = _similarity(scale, softcap, argmax) if sink is None else Softmax(scale, softcap, sink)
+    similarity = Softmax(scale, softcap, sink)
+    if sink is None:
+        similarity = _similarity(scale, softcap, argmax, sigmoid)
     if cache.evicted or cache._importance is not None or cache.sinks:
         reason = "its handle has no sinks, positions and importance"
         wanted = "a KVCache without sinks, importance and eviction"
@@ -478,8 +507,9 @@ def _decode_from_graph(
         own, before = cache.handle, cache.handle.clone()
         cache._rewind(library.requested_lengths(handle, cache._lengths))
         mask = None if keep is None else Padding(keep=keep) if keep.dim() == 2 else Dense(keep)
+        given = None if cache.latent else value
         out = decode(
-            query, key, value, cache, similarity=similarity, mask=mask, bias=bias, lengths=lengths,
+            query, key, given, cache, similarity=similarity, mask=mask, bias=bias, lengths=lengths,
             padding="left" if left else _RIGHT,
         )  # fmt: skip
         now = own.clone()
@@ -517,6 +547,7 @@ def explain_step(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, *opt
         hint = "a LinearState always uses the linear backend; call explain without cache= to see its cost"
         raise OptionTypeError(complaint("cache", "a LinearState", "a qkv.KVCache", hint))
     cache = check_cache(cache)
+    value = values_of(cache, key, value)
     with cache._pool.lock:
         step = read_decode_inputs(query, key, value, cache, *options, lengths=None, padding="right")
         extent, size = step.extent, compute_dtype(query.dtype).itemsize
@@ -565,7 +596,8 @@ def _gathered_inputs(step: DecodeInputs, cache: KVCache) -> AttentionInputs:
     bias = None if step.bias is None else step.bias.to(dtype)
     causal = Causal(offset=keys - extent.len_q)
     backend = _gathered_backend(extent.cells)
-    return read_inputs(step.query.to(dtype), key, value, step.similarity, causal, bias, 0.0, backend, False, False)
+    returns, gates = (False, False), {"forgetting": step.forgetting, "score_rule": step.score_rule}
+    return read_inputs(step.query.to(dtype), key, value, step.similarity, causal, bias, 0.0, backend, *returns, **gates)
 
 
 def _gathered_backend(scores: int) -> str:
@@ -574,6 +606,14 @@ def _gathered_backend(scores: int) -> str:
 
 def native_reasons_against(step: DecodeInputs, storage: StorageFormat) -> tuple[str, ...]:
     reasons = list(ops.reasons())
+    if not (step.similarity.has_scores or step.is_argmax):
+        reasons.append(f"the kernel computes Softmax, Sigmoid and Argmax, not {type(step.similarity).__name__}")
+    if step.score_rule is not None:
+        reasons.append("the kernel takes a tensor as bias, not a function of scores")
+    if step.forgetting is not None and step.positions is not None:
+        reasons.append("the kernel finds gates by position, and tokens were evicted from between")
+    if step.forgetting is not None and bool((step.forgetting.odd > 0).any()):
+        reasons.append("a gate is NaN")
     if storage.native_code is None:
         reasons.append(f"the kernel does not read the storage format {storage.name}")
     if not step.query.is_cpu:
@@ -592,10 +632,10 @@ def _native_reasons(step: DecodeInputs, cache: KVCache, return_weights: bool) ->
 def kernel_options(step: DecodeInputs) -> dict[str, Any]:
     """How the native kernel makes weights of scores."""
     chosen = step.similarity
-    if not isinstance(chosen, Softmax):
+    if not chosen.has_scores:
         return {"argmax": True}
-    options: dict[str, Any] = {"scale": chosen.scale_for(step.query.shape[3]), "softcap": chosen.softcap or 0.0}
-    if chosen.sink is not None:
+    options = kernel_rule(chosen, step.query.shape[3])
+    if isinstance(chosen, Softmax) and chosen.sink is not None:
         sink = torch.as_tensor(chosen.sink, dtype=torch.float32, device="cpu").detach()
         options["sink"] = sink.resolve_neg().reshape(-1).expand(step.query.shape[1]).contiguous()
     return options
@@ -631,6 +671,9 @@ def attend_native(
         keep = None if band is not None else step.keep((i0, i1), (start, step.stored_end)).expand(scores)
         part = None if part is None else part.expand(scores)
         rules = {"left": step.left, "keep": keep, "bias": part, "first_key": start, "lse": lse, **options}
+        if step.forgetting is not None:
+            every = slice(None)
+            rules |= step.forgetting.part(every, every, slice(i0, i1), every).kernel_rule()
         rules |= {"weights": weights, "importance": importance, "cross": step.cross}
         rules["importance_from"] = None if importance_from is None else importance_from.tolist()
         view.attend(query, target, positions, counts=counts, bounds=bounds, **rules)
@@ -701,7 +744,12 @@ def attend_gathered(
                 query = step.query.detach()[rows, :, j0:j1].to(dtype)
                 backend = _gathered_backend(0 if return_weights else math.prod(query.shape[:3]) * (stop - start))
                 returns = return_lse, return_weights
-                call = read_inputs(query, key, value, step.similarity, mask, bias, 0.0, backend, *returns)
+                pairs = rows, slice(None), slice(j0, j1), slice(start, stop)
+                given = {"forgetting": step.forgetting, "score_rule": step.score_rule}
+                terms: dict[str, Any] = {
+                    name: None if term is None else term.part(*pairs) for name, term in given.items()
+                }
+                call = read_inputs(query, key, value, step.similarity, mask, bias, 0.0, backend, *returns, **terms)
                 result = choose(call).run(call)
                 found.out[rows, :, j0:j1] = result.out
                 if found.lse is not None and result.lse is not None:

@@ -7,7 +7,7 @@ into new pages, in order, so that index t of a row, its slot, is no longer posit
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,9 +45,12 @@ class Policy:
     observe = None  # whether only the last queries of a prompt count
 
     def __post_init__(self) -> None:
-        for name, number in vars(self).items():
-            if isinstance(number, int):
-                check_size(name, number, least=int(name in ("every", "pool", "observe")))
+        for each in fields(self):
+            given = getattr(self, each.name)
+            if each.type == "int":
+                check_size(each.name, given, least=int(each.name in ("every", "pool", "observe")))
+            elif each.name != "positions" and not (callable(given) or (given is None and each.name == "rotate")):
+                raise OptionTypeError(complaint(each.name, repr(given), "a function"))
         if self.positions not in _NUMBERINGS:
             raise OptionError(complaint("positions", repr(self.positions), " or ".join(map(repr, _NUMBERINGS))))
         if self.rotate is not None and self.positions == "absolute":

@@ -3,8 +3,8 @@
 A KVCache: the elements (`StorageFormat.elements`) of key (batch, heads, span, …) and value, for formats with scales
 key_scale and value_scale (batch, heads, span, groups); lengths and starts (batch,). Index t of row b is the token at
 position starts[b] + t; zeros follow the last token. The metadata have dtype, width, value_width, capacity, window and
-sinks. After an eviction, lengths and starts count slots, and gone, counts, at and since are those of `Remaining`.
-importance (batch, heads, span) if it is kept.
+sinks, and latent if the rows of `value` are latents, whose keys are empty. After an eviction, lengths and starts count
+slots, and gone, counts, at and since are those of `Remaining`. importance (batch, heads, span) if it is kept.
 
 A LinearState: lengths and summed (batch,), the sums, and key, value and keep of the recent tokens. The metadata have
 the similarity's repr, the dtype and the sizes. With `state=`: lengths and summed, the state, that before the recent
@@ -19,7 +19,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from ..states import KINDS, Decay
 from .changing import StateContents
 from .eviction import Policy, Remaining
 from .formats import FORMATS, StorageFormat
-from .pages import PAGE, StoredTokens
+from .pages import MOST_TOKENS, PAGE, StoredTokens
 from .state import RecentTokens, StateSnapshot, WideningSums
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ _SAFETENSORS_DTYPES |= {torch.int64: "I64", torch.int8: "I8", torch.uint8: "U8"}
 _LIMITS = "capacity", "window", "sinks"
 # Bytes. A cache has at most eleven tensors: its header needs less than 4 KiB.
 _MAX_CACHE_HEADER = 1 << 16
-_MAX_LENGTH = 1 << 48
 MAX_MODEL_HEADER = 100_000_000  # bytes; safetensors itself refuses longer headers
 
 
@@ -56,15 +55,27 @@ def save(cache: KVCache, path: str | os.PathLike[str]) -> None:
     with cache.lock:
         tensors = _cache_tensors(cache)
         limits = {name: str(getattr(cache, name) or "") for name in (*_LIMITS, "width", "value_width")}
-    about = {"format": _FORMAT, "version": _VERSION, "dtype": cache.format.name}
+    about = {"format": _FORMAT, "version": _VERSION, "dtype": cache.format.name, "latent": "1" if cache.latent else ""}
     write_safetensors(target, tensors, about | limits)
 
 
 def write_safetensors(target: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write a temporary file next to the target, sync it to disk, then replace the target."""
+    """Write a file whole or not at all."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    with replacing(target) as part:
+        mode = part.stat().st_mode
+        try:
+            save_file(tensors, part, metadata)
+        except SafetensorError as error:
+            raise OSError(f"path: {target} could not be written: {error}") from error
+        part.chmod(mode & 0o7777)
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """An empty file next to the target; what is written to it is synced to disk, then it replaces the target."""
     # Follow links, and replace nothing but a regular file.
     target = Path(os.path.realpath(target))
     if target.exists() and not target.is_file():
@@ -73,15 +84,13 @@ def write_safetensors(target: Path, tensors: dict[str, Tensor], metadata: dict[s
     try:
         part.touch(exist_ok=False)
         mode = (target if target.exists() else part).stat().st_mode  # of the old file, or as umask sets it
-        save_file(tensors, part, metadata)
         part.chmod(mode & 0o7777)
+        yield part
         sync_to_disk(part)
         os.replace(part, target)
-    except BaseException as error:
+    except BaseException:
         with contextlib.suppress(OSError):
             part.unlink()
-        if isinstance(error, SafetensorError):
-            raise OSError(f"path: {target} could not be written: {error}") from error
         raise
     sync_to_disk(target.parent)
 
@@ -140,14 +149,16 @@ def load(kind: type[KVCache], path: str | os.PathLike[str], eviction: Policy | N
         if 0 in limits.values():
             raise damaged_file(source, ", ".join(f"{name} {limit}" for name, limit in limits.items()))
         key = tuple(file.get_slice("key").get_shape()) if "key" in file.keys() else ()  # noqa: SIM118
-        if len(key) != 4 or min(key[0], key[1], key[3]) < 1:
+        latent = about.get("latent", "") == "1"
+        if len(key) != 4 or min(key[0], key[1], key[3] or latent) < 1:
             raise damaged_file(source, f"key of shape {key}")
         width, value_width = (_number(source, about, name) for name in ("width", "value_width"))
         per_row = key[:1], "I64"
         expected: dict[str, tuple[tuple[int, ...], str]] = {"lengths": per_row, "starts": per_row}
-        for name, of, numbers in (("key", storage, width), ("value", storage.of_values, value_width)):
+        rows = (0, width) if latent else (width, value_width)
+        for name, of, numbers in zip(("key", "value"), (storage, storage.of_values), rows, strict=True):
             expected[name] = (*key[:3], of.elements(numbers)), _SAFETENSORS_DTYPES[of.element]
-            if of.has_scales:
+            if of.has_scales and numbers:
                 expected[f"{name}_scale"] = (*key[:3], of.scales_of(numbers)), _SAFETENSORS_DTYPES[of.scales]
         names = set(file.keys())
         if "importance" in names:
@@ -155,7 +166,8 @@ def load(kind: type[KVCache], path: str | os.PathLike[str], eviction: Policy | N
         if "gone" in names:
             expected |= {"at": ((*key[:2], -1), "I64")} | dict.fromkeys(("gone", "counts", "since"), per_row)
         tensors = _read_tensors(source, file, expected)
-    return _build_cache(kind, source, storage, (width, value_width), limits, tensors, eviction)
+    sizes = {"width": width, "value_width": value_width, "latent": latent}
+    return _build_cache(kind, source, storage, sizes, limits, tensors, eviction)
 
 
 def _cache_tensors(cache: KVCache) -> dict[str, Tensor]:
@@ -183,7 +195,7 @@ def _build_cache(
     kind: type[KVCache],
     source: Path,
     storage: StorageFormat,
-    widths: tuple[int, int],
+    sizes: dict[str, Any],
     limits: dict[str, int | None],
     tensors: dict[str, Tensor],
     eviction: Policy | None,
@@ -191,16 +203,15 @@ def _build_cache(
     capacity, window, sinks = limits.values()
     lengths, starts = tensors["lengths"].numpy(), tensors["starts"].numpy()
     batch, heads, span, _ = tensors["key"].shape
-    width, value_width = widths
     counts = lengths - starts
     # With a window, at least the keys that the next query attends to are stored; without one, all.
     latest = np.zeros_like(lengths) if window is None or sinks else np.maximum(lengths - window, 0)
-    in_order = (starts >= 0) & (starts <= lengths) & (lengths <= _MAX_LENGTH)
+    in_order = (starts >= 0) & (starts <= lengths) & (lengths <= MOST_TOKENS)
     valid = (in_order & (starts % PAGE == 0) & (starts <= latest)).all() and int(counts.max()) == span
     if not valid or (capacity is not None and int(lengths.max()) > capacity):
         raise damaged_file(source, "invalid lengths or starts")
     for name, of in (("key", storage), ("value", storage.of_values)):
-        if of.has_scales and not of.is_valid(tensors[name], tensors[f"{name}_scale"]):
+        if f"{name}_scale" in tensors and not of.is_valid(tensors[name], tensors[f"{name}_scale"]):
             raise damaged_file(source, f"{name} with values that quantization cannot produce")
     remaining, importance = None, tensors.get("importance")
     if "gone" in tensors:
@@ -209,7 +220,7 @@ def _build_cache(
             raise damaged_file(source, "invalid positions")
     forgetting = {"window": window, "sinks": sinks or 0, "importance": importance is not None}
     try:
-        cache = kind(batch, heads, width, value_width=value_width, dtype=storage.dtype, **forgetting)
+        cache = kind(batch, heads, dtype=storage.dtype, **sizes, **forgetting)
     except QkvError as error:
         raise damaged_file(source, str(error)) from error
     stored = StoredTokens(**{n: tensors[n] for n in StoredTokens._fields if n in tensors})
@@ -220,14 +231,19 @@ def _build_cache(
 def check_header(path: Path, longest: int = _MAX_CACHE_HEADER) -> None:
     """Check a safetensors header: it fits into the file, its names are unique, its integers fit into 64 bits."""
     check_regular_file(path)
-    size = path.stat().st_size
     with path.open("rb") as file:
-        count = int.from_bytes(file.read(8), "little")
-        if size < 8 or count > min(size - 8, longest):
-            raise damaged_file(path, f"a header of {count} bytes in a file of {size}")
-        text = file.read(count)
+        read_header(path, file, longest)
+
+
+def read_header(path: Path, file: BinaryIO, longest: int) -> tuple[Any, int, int]:
+    """The header of an open safetensors file, where its data begin, and its size."""
+    size = os.fstat(file.fileno()).st_size
+    count = int.from_bytes(file.read(8), "little")
+    if size < 8 or count > min(size - 8, longest):
+        raise damaged_file(path, f"a header of {count} bytes in a file of {size}")
+    text = file.read(count)
     try:
-        json.loads(text, object_pairs_hook=_unique_names, parse_int=_check_int64)
+        return json.loads(text, object_pairs_hook=_unique_names, parse_int=_check_int64), 8 + count, size
     except (ValueError, RecursionError) as error:
         raise damaged_file(path, f"an invalid header: {error}") from error
 
@@ -382,7 +398,7 @@ def _build_changing(
             raise damaged_file(source, "key, value, gate, beta and keep of different lengths")
         counts = tensors["keep"].sum(1).numpy()
         recent = Tokens(tensors["key"], *parts[:4])  # pyright: ignore[reportArgumentType]
-    valid = (summed >= 0).all() and (lengths <= _MAX_LENGTH).all() and np.array_equal(lengths - summed, counts)
+    valid = (summed >= 0).all() and (lengths <= MOST_TOKENS).all() and np.array_equal(lengths - summed, counts)
     if not valid or (token_dtype is None) != ("state" not in tensors) or (token_dtype is None and lengths.any()):
         raise damaged_file(source, "invalid lengths")
     if "rate" in tensors:
@@ -419,7 +435,7 @@ def _build_state(
         if not columns == tensors["value"].shape[2] == tensors["keep"].shape[1] > 0:
             raise damaged_file(source, "key, value and keep of different lengths")
         counts = tensors["keep"].sum(1).numpy()
-    valid = (summed >= 0).all() and (lengths <= _MAX_LENGTH).all() and np.array_equal(lengths - summed, counts)
+    valid = (summed >= 0).all() and (lengths <= MOST_TOKENS).all() and np.array_equal(lengths - summed, counts)
     if not valid or (token_dtype is None and (lengths > 0).any()) or ("sums" not in tensors and (summed > 0).any()):
         raise damaged_file(source, "invalid lengths")
     if token_dtype is None:

@@ -23,11 +23,23 @@ from ..errors import (
     ShapeError,
     complaint,
 )
-from ..inputs import check_bias, check_kind, check_sink, check_size, check_tensors, is_traced, resolve_mask
+from ..forgetting import Forgetting, check_log_decay, forgetting_of
+from ..inputs import (
+    check_bias,
+    check_kind,
+    check_sink,
+    check_size,
+    check_tensors,
+    fold_bias,
+    is_traced,
+    resolve_mask,
+    tokens_kept,
+)
 from ..masks import Band, Causal, Dense, Extent, Mask, Padding, Segments, Window, as_mask
 from ..masks.grid import Grid, TorchGrid, shape_of
 from ..masks.joined import And, Joined
-from ..similarity import AnySimilarity, Argmax, Similarity, Softmax, as_similarity
+from ..scoring import ScoreFunction, ScoreRule, check_score_function
+from ..similarity import AnySimilarity, Softmax, as_similarity
 
 
 class _CacheSizes(Protocol):
@@ -71,13 +83,15 @@ class DecodeInputs(NamedTuple):
     extent: batch, heads_q, n, and the length of the longest row including the new tokens.
     slots: the slots of each row that are in use before the call; past where nothing was evicted.
     positions: of each slot, (batch, heads_kv, slots); None where slots are positions.
+    score_rule: a bias that is a function of scores, for the new queries and the slots.
+    forgetting: the gates of `Softmax(log_decay=...)`, which the similarity then has no more.
     cross: the queries are not tokens of the cache: query i of n, as in `attention`; key and value are None.
     """
 
     query: Tensor
     key: Any
     value: Any
-    similarity: Softmax | Argmax
+    similarity: AnySimilarity
     mask: Mask | None
     bias: Tensor | None
     counts: np.ndarray | None
@@ -87,6 +101,8 @@ class DecodeInputs(NamedTuple):
     slots: np.ndarray
     positions: Tensor | None = None
     cross: bool = False
+    forgetting: Forgetting | None = None
+    score_rule: ScoreRule | None = None
 
     @property
     def stored_end(self) -> int:
@@ -125,7 +141,7 @@ def read_decode_inputs(
     cache: _Lengths,
     similarity: AnySimilarity | None,
     mask: Mask | None,
-    bias: Tensor | None,
+    bias: Tensor | ScoreFunction | None,
     lengths: Any,
     padding: str,
 ) -> DecodeInputs:
@@ -140,8 +156,9 @@ def read_decode_inputs(
     if not cross:
         check_cache_fit(cache, *given[1:], query.shape[1])
     chosen = check_cache_similarity(similarity)
-    sink = chosen.sink if isinstance(chosen, Softmax) else None
-    for name, tensor in (("query", query), ("key", key), ("value", value), ("bias", bias), ("sink", sink)):
+    sink, own, gates = (getattr(chosen, name, None) for name in ("sink", "bias", "log_decay"))
+    of_similarity = ("sink", sink), ("bias", own), ("log_decay", gates)
+    for name, tensor in (("query", query), ("key", key), ("value", value), ("bias", bias), *of_similarity):
         if isinstance(tensor, Tensor):
             check_no_gradient(name, tensor)
     if is_traced(*given):
@@ -166,27 +183,58 @@ def read_decode_inputs(
         mask = _resolve_positions(mask, extent, past, counts, left)
         if cache.window is not None and not cache.sinks:
             _check_reach(mask, extent, _positions(past, counts, left, n), cache.window)
+    positions = cache.slot_positions(int((slots + more).max()))
+    rule = None
+    if callable(bias):
+        at = torch.from_numpy(_positions(past, counts, left, n, cross)).to(query.device)
+        by_head = None if positions is None else _of_query_heads(positions, heads, query.device)
+        rule = ScoreRule.over(check_score_function(bias, chosen), extent, query.device, at, by_head)
+        bias = None
     if bias is not None:
         bias = check_bias(bias, query, extent, chosen)
+    chosen, bias = fold_bias(chosen, bias, query, heads)
     if isinstance(sink, Tensor):
         check_sink(sink, query, heads)
-    positions = cache.slot_positions(int((slots + more).max()))
     if bias is not None and positions is not None:
         bias = _by_slot(bias, positions, extent)
-    return DecodeInputs(query, key, value, chosen, mask, bias, counts, left, past, extent, slots, positions, cross)
+    found = DecodeInputs(
+        query, key, value, chosen, mask, bias, counts, left, past, extent, slots, positions, cross, score_rule=rule
+    )
+    if not isinstance(chosen, Softmax) or chosen.log_decay is None:
+        return found
+    return found._replace(similarity=chosen.without_decay(), forgetting=_read_log_decay(found, chosen.log_decay))
 
 
-def check_cache_similarity(similarity: AnySimilarity | None) -> Softmax | Argmax:
-    """Softmax or Argmax: a cache of keys and values serves no other similarity."""
+def _read_log_decay(step: DecodeInputs, log_decay: Tensor) -> Forgetting:
+    """The gates of all tokens of the sequence, as those of a mask in absolute positions."""
+    (batch, heads, n, total), device, positions = step.extent.shape, step.query.device, step.positions
+    if step.cross:
+        hint = "the queries of attend are no tokens of the sequence; use qkv.decode"
+        raise OptionError(complaint("log_decay", f"shape {tuple(log_decay.shape)}", "None in qkv.attend", hint))
+    axes = "batch, query heads, tokens of the longest row with the new ones"
+    check_log_decay(log_decay, step.query, (batch, heads, total), axes)
+    more = n if step.counts is None else step.counts
+    ends = torch.from_numpy(np.broadcast_to(step.past + more, (batch,)).copy()).to(device)
+    real, kept = torch.arange(total, device=device) < ends[:, None], tokens_kept(step.mask, step.extent, device)
+    at = torch.from_numpy(_positions(step.past, step.counts, step.left, n)).to(device)
+    positions = None if positions is None else _of_query_heads(positions, heads, device)
+    return forgetting_of(log_decay, at, real if kept is None else real & kept, positions)
+
+
+def _of_query_heads(positions: Tensor, heads: int, device: torch.device) -> Tensor:
+    """The position of each slot for each query head."""
+    return positions.to(device, torch.int64).repeat_interleave(heads // positions.shape[1], dim=1)
+
+
+def check_cache_similarity(similarity: AnySimilarity | None) -> AnySimilarity:
+    """A similarity that is no product of features: those have a state of constant size instead."""
     chosen = as_similarity(similarity)
-    if isinstance(chosen, Softmax | Argmax):
+    if not chosen.is_product:
         return chosen
-    reason = f"a cache of keys and values serves Softmax and Argmax, not {type(chosen).__name__}"
-    if isinstance(chosen, Similarity):
-        hint = "an arbitrary similarity has no finite feature map: use qkv.attention over the whole sequence"
-    else:
-        hint = "decode with a qkv.LinearState, or use qkv.attention over the whole sequence"
-    raise BackendRefused(complaint("similarity", repr(chosen), "Softmax or Argmax", f"{reason}; {hint}"), (reason,))
+    reason = f"a cache of keys and values serves Softmax, Sigmoid, Argmax and Similarity, not {type(chosen).__name__}"
+    hint = "decode with a qkv.LinearState, or use qkv.attention over the whole sequence"
+    wanted = "Softmax, Sigmoid, Argmax or Similarity"
+    raise BackendRefused(complaint("similarity", repr(chosen), wanted, f"{reason}; {hint}"), (reason,))
 
 
 def check_query(query: Tensor, key: Tensor | None, cache: _CacheSizes) -> None:
@@ -373,6 +421,20 @@ def _select(table: Tensor, places: Tensor) -> Tensor:
 
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def values_of(cache: Any, key: Any, value: Any) -> Any:
+    """The values of new tokens for a `KVCache`: of latents, the first coordinates of the keys."""
+    if not cache.latent:
+        if value is None:
+            hint = "with KVCache(latent=True) values are a part of the keys"
+            raise OptionTypeError(complaint("value", "None", "a tensor with one value for each key", hint))
+        return value
+    if value is not None:
+        wanted = f"None with latent=True, where values are the first {cache.value_width} coordinates of the keys"
+        given = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        raise OptionTypeError(complaint("value", given, wanted))
+    return key[..., : cache.value_width] if isinstance(key, Tensor) else key
 
 
 def check_new_tokens(cache: _CacheSizes, key: Tensor, value: Tensor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,13 +13,15 @@ from torch import Tensor
 from ..cost.price import readable_bytes
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import check_flags, check_size
+from ..notebook import table
 from ..ops.kernels import cache_append, cache_attend, populate_memory
 from ..ops.library import register_cache
 from ..shapes import Float, Int
 from .eviction import Policy, Remaining, as_policy, selected
 from .formats import StorageFormat
-from .inputs import check_crop, check_lengths, check_new_tokens, check_rows
+from .inputs import check_crop, check_lengths, check_new_tokens, check_rows, values_of
 from .pages import (
+    MOST_TOKENS,
     PAGE,
     PageLayout,
     PagePool,
@@ -35,6 +37,9 @@ from .pages import (
     to_storage,
     write_page,
 )
+
+if TYPE_CHECKING:
+    from .prefixes import Prefix
 
 _NO_LIMIT = 1 << 62
 _FIRST_SLOTS = 64  # page slots per row in a new table: 4,096 tokens
@@ -153,6 +158,8 @@ class KVCache(TokenStore):
             any dtype that qkv supports; they are rounded once, on append. "auto": the smallest format within `bound`,
             decided by the first prompt that is decoded, of 32 tokens or more.
         bound: With dtype="auto" the relative error of the attention of that prompt's last queries (`cache.choosing`).
+        latent: The values are the first `value_width` coordinates of the keys, which are stored once: latent attention
+            (MLA) in its absorbed form, with `heads=1`. `append` and `decode` are then given keys, and None as values.
 
     Raises:
         OptionError: A size is below 1.
@@ -187,20 +194,23 @@ class KVCache(TokenStore):
         eviction: Policy | None = None,
         dtype: torch.dtype | str = torch.float32,
         bound: float | None = None,
+        latent: bool = False,
     ) -> None:
         batch, heads, width = check_size("batch", batch), check_size("heads", heads), check_size("width", width)
         value_width = width if value_width is None else check_size("value_width", value_width)
         capacity = None if capacity is None else check_size("capacity", capacity)
-        window = None if window is None else check_size("window", window)
+        window = None if window is None else check_size("window", window, most=MOST_TOKENS)
         bound = _check_bound(dtype, bound)
-        layout = page_layout(torch.float32 if bound else dtype, heads, width, value_width)
+        check_flags(importance=importance, latent=latent)
+        layout = page_layout(torch.float32 if bound else dtype, heads, width, value_width, latent)
+        if latent:
+            _check_latents(layout, bound)
         if batch * layout.page_bytes * (1 + (capacity or 0) // PAGE) >= 1 << 62:
             given = f"batch {batch}, heads {heads}, width {width}, capacity {capacity}"
             raise ShapeError(complaint("batch, heads, width, capacity", given, "sizes whose bytes fit into 62 bits"))
-        check_flags(importance=importance)
         policy = None if eviction is None else as_policy(eviction)
         counted = importance or (policy is not None and policy.uses_importance)
-        check_forgetting(window, check_size("sinks", sinks, least=0), policy, counted)
+        check_forgetting(window, check_size("sinks", sinks, 0, MOST_TOKENS), policy, counted)
         if bound and (sinks or policy is not None or counted):
             wanted = "a cache that keeps all tokens, or a window of them"
             raise OptionError(complaint("dtype", '"auto" with sinks, importance or eviction', wanted, "give a format"))
@@ -234,6 +244,11 @@ class KVCache(TokenStore):
     def dtype(self) -> torch.dtype | str:
         """The storage format as `KVCache(dtype=...)` takes it."""
         return self._layout.format.dtype
+
+    @property
+    def latent(self) -> bool:
+        """Whether values are the first coordinates of the keys."""
+        return self._layout.latent
 
     @property
     def format(self) -> StorageFormat:
@@ -285,6 +300,7 @@ class KVCache(TokenStore):
 
     def __repr__(self) -> str:
         given = {"capacity": self.capacity, "window": self.window, "sinks": self.sinks, "eviction": self.eviction}
+        given = {"latent": self.latent} | given
         limits = "".join(f", {name}={limit}" for name, limit in given.items() if limit)
         return f"KVCache({self.sizes_text}, {self.format.name}{limits})"
 
@@ -293,13 +309,12 @@ class KVCache(TokenStore):
         found |= {"tokens": ", ".join(map(str, self.row_lengths[:8])) + (", …" if self.batch > 8 else "")}
         found |= {"format": self.format.name, "memory": readable_bytes(self.nbytes)}
         found |= {"capacity": self.capacity, "window": self.window}
-        rows = (f"<tr><th scope='row'>{name}</th><td>{value}</td></tr>" for name, value in found.items() if value)
-        return f"<table><caption>KVCache</caption>{''.join(rows)}</table>"
+        return table(((name, value) for name, value in found.items() if value), caption="KVCache")
 
     def append(
         self,
         key: Float[Tensor, "batch heads n width"],
-        value: Float[Tensor, "batch heads n value_width"],
+        value: Float[Tensor, "batch heads n value_width"] | None = None,
         lengths: Any = None,
         padding: Padding = "right",
     ) -> None:
@@ -307,7 +322,7 @@ class KVCache(TokenStore):
 
         Args:
             key: (batch, heads, n, width).
-            value: (batch, heads, n, value_width).
+            value: (batch, heads, n, value_width); None for a cache of latents.
             lengths: How many of the n tokens are real in each row; all if None. Padding is not stored.
             padding: Where the padding of a shorter row is: "right" or "left" of its real tokens.
 
@@ -322,13 +337,14 @@ class KVCache(TokenStore):
             if self.bound is not None:
                 hint = "the queries of the first prompt decide the format: qkv.decode it, or give a format"
                 raise OptionError(complaint("dtype", '"auto" with append', "a prompt with queries", hint))
-            check_new_tokens(self, key, value)
+            values: Tensor = values_of(self, key, value)
+            check_new_tokens(self, key, values)
             counts, left = check_lengths(lengths, padding, self.batch, key.shape[2])
             if key.shape[2] == 0 or (counts is not None and not counts.any()):
                 return
             try:
                 self.reserve(key.shape[2], counts)
-                self.write(key, value, counts, left)
+                self.write(key, values, counts, left)
                 ready = self.prepare(key.shape[2], counts)
             except BaseException:
                 self.cancel()
@@ -427,15 +443,65 @@ class KVCache(TokenStore):
         (3, 6)
         """
         with self.lock:
-            other = object.__new__(type(self))
-            forgetting = self._window, self._sinks, self._eviction, self._importance is not None
-            other._setup(self._layout, self._pool, self.batch, self._capacity, *forgetting)
-            self._pool.share(self._table.all())
             importance = None if self._importance is None else self._importance.clone()
-            other._set_rows(self._lengths, self._table.copy(), self._remaining, importance)
+            other = self.with_pages(self._table.copy(), self._lengths, self._capacity, self._remaining, importance)
             other.token_type, other.keep_past, other.bound = self.token_type, self.keep_past, self.bound
             self._clear_writable_end()
             return other
+
+    def freeze(self) -> Prefix:
+        """Return the tokens as an immutable prefix, from which any number of caches fork.
+
+        >>> import torch
+        >>> cache = KVCache(batch=1, heads=1, width=2)
+        >>> cache.append(torch.ones(1, 1, 3, 2), torch.ones(1, 1, 3, 2))
+        >>> prefix = cache.freeze()
+        >>> cache.reset()
+        >>> prefix.fork().length
+        3
+        """
+        from .prefixes import Prefix
+
+        return Prefix(self)
+
+    @staticmethod
+    def map(
+        path: str | os.PathLike[str],
+        *,
+        model: str | None = None,
+        tokens: Any = None,
+        check: bool | None = None,
+        eviction: Policy | None = None,
+    ) -> Prefix:
+        """Open a file that `Prefix.save` wrote. Its pages are mapped: several processes share them in memory.
+
+        No cache writes to the file; a page that is about to be written is copied first. The header, with the sizes,
+        the formats, the tokens and the name of the model, is checked by a hash. A file that is cut off, or changed in
+        place, while it is mapped is refused by the next `fork`; caches that forked before find NaN where it was cut
+        off, and what is there now where it was changed. Replacing the file by a new one of the same name is safe.
+        Without the native library, and on systems without SIGBUS, the file is read instead.
+
+        Args:
+            path: The file.
+            model: The name that it must have been saved with; any if None.
+            tokens: The tokens that it must have been saved with; any if None.
+            check: Whether to compare the pages with their hash, which reads all of them. None: up to 64 MiB.
+            eviction: The policy that goes on: a file has none.
+
+        Raises:
+            OptionError: The file is damaged, or it is that of another model or of other tokens.
+
+        >>> import tempfile, torch
+        >>> cache = KVCache(batch=1, heads=1, width=2)
+        >>> cache.append(torch.ones(1, 1, 3, 2), torch.ones(1, 1, 3, 2))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     cache.freeze().save(f"{folder}/hello.prefix", model="mine", tokens=[5, 7, 11])
+        ...     KVCache.map(f"{folder}/hello.prefix", model="mine").fork().length
+        3
+        """
+        from .prefixes import Prefix
+
+        return Prefix.open(path, model, tokens, check, None if eviction is None else as_policy(eviction))
 
     def adopt(self, other: KVCache) -> None:
         """Take over the tokens of another cache of the same sizes, and its storage format; it becomes empty."""
@@ -848,9 +914,9 @@ class KVCache(TokenStore):
                     if policy.rotate is not None and count:
                         key, value = from_storage(self._layout, stored)
                         key = policy.rotate(key.float(), torch.arange(count) + gone - positions)
-                        stored = to_storage(self._layout, key, value)._replace(
-                            value=stored.value, value_scale=stored.value_scale
-                        )
+                        rotated = to_storage(self._layout, key, value)
+                        unrotated = {"value": stored.value, "value_scale": stored.value_scale}
+                        stored = rotated if self.latent else rotated._replace(**unrotated)
                     positions = None
                 pages = self._take(-(-count // PAGE))
                 new += pages
@@ -974,6 +1040,22 @@ class KVCache(TokenStore):
             importance = _widened(importance, self._importance.shape[2])
         self._set_rows(lengths, self._table, remaining, importance)
 
+    def with_pages(
+        self,
+        table: PageTable,
+        lengths: np.ndarray,
+        capacity: int | None,
+        remaining: Remaining,
+        importance: Tensor | None,
+    ) -> KVCache:
+        """A cache of the same kind whose rows share these pages of its pool."""
+        other = object.__new__(type(self))
+        forgetting = self._window, self._sinks, self._eviction, self._importance is not None
+        other._setup(self._layout, self._pool, len(lengths), capacity, *forgetting)
+        self._pool.share(table.all())
+        other._set_rows(lengths, table, remaining, importance)
+        return other
+
     def stored_row(self, row: int) -> tuple[int, StoredTokens]:
         """The first stored position of a row, and its tokens from there on, in the storage format."""
         start = int(self._table.first[row]) * PAGE
@@ -1011,6 +1093,18 @@ def check_forgetting(window: int | None, sinks: int, policy: Policy | None, coun
         raise OptionError(complaint(name, f"{given} with window={window}", "one of the two", hint))
     if policy is not None and policy.uses_importance and not counted:
         raise OptionError(complaint("policy", repr(policy), "a cache with importance=True", "it ranks keys by it"))
+
+
+def _check_latents(layout: PageLayout, bound: float | None) -> None:
+    if bound:
+        raise OptionError(complaint("dtype", '"auto" with latent=True', "a storage format", "give one"))
+    if layout.format.group or layout.format.values is not None:
+        hint = "int8 stores latents with one scale for a token"
+        wanted = "a format that does not rotate rows, and has one format for keys and values"
+        raise OptionError(complaint("dtype", f"{layout.format.name} with latent=True", wanted, hint))
+    if layout.value_width > layout.width:
+        wanted = f"at most {layout.width}, the width of a key"
+        raise OptionError(complaint("value_width", layout.value_width, wanted, "latent values are a part of the keys"))
 
 
 def _check_bound(dtype: object, bound: Any) -> float | None:

@@ -11,6 +11,9 @@ A page stores 64 tokens of one batch row for all key/value heads. It is heads ×
 
 An element is a number, except in int4, where it is two.
 
+A page of latents, keys whose first coordinates are the values, has neither keys nor their scales: its values are the
+whole keys. `StoredTokens` has the same: keys without elements, and what is stored of a token as its value.
+
 The native kernels read and write the same bytes; this module does it with torch alone.
 """
 
@@ -39,6 +42,8 @@ from ..shapes import Float, Int
 from .formats import StorageFormat, storage_format
 
 _ALIGNMENT = 64
+MOST_TOKENS = 1 << 48  # of a row, a window or its sinks
+_LATENT_CODE = 256  # Storage::kLatentCode in native/src/formats.h
 _LARGE_VALUE = 2.0**96  # a sum of 2^32 smaller numbers is finite
 
 
@@ -70,38 +75,53 @@ class PageLayout(NamedTuple):
     values_at: int
     head_bytes: int
     page_bytes: int
+    latent: bool = False
+
+    @property
+    def row_width(self) -> int:
+        """Coordinates of what is stored as a value."""
+        return self.width if self.latent else self.value_width
 
     @property
     def native_args(self) -> tuple[int, int, int, int]:
         """The layout for the native functions: storage format, heads, width, value_width."""
-        return self.format.native_code or 0, self.heads, self.width, self.value_width
+        code = (self.format.native_code or 0) + self.latent * _LATENT_CODE
+        return code, self.heads, self.width, self.value_width
 
 
-def page_layout(dtype: torch.dtype | str, heads: int, width: int, value_width: int) -> PageLayout:
+def page_layout(dtype: torch.dtype | str, heads: int, width: int, value_width: int, latent: bool = False) -> PageLayout:
     """The layout of a page.
 
     >>> page_layout(torch.bfloat16, heads=2, width=5, value_width=17).page_bytes
     9856
+    >>> page_layout(torch.bfloat16, heads=1, width=576, value_width=512, latent=True).page_bytes == 64 + 64 * 576 * 2
+    True
     """
     of = storage_format(dtype)
-    values = of.of_values
-    row = -(-values.elements(value_width) // 16) * 16
-    value_scales_at = _ALIGNMENT + PAGE * of.scales_of(width) * of.scales.itemsize
-    keys_at = value_scales_at + PAGE * values.scales_of(value_width) * values.scales.itemsize
-    values_at = keys_at + of.element.itemsize * PAGE * of.pair * -(-of.elements(width) // of.pair)
+    values, kept = of.of_values, width if latent else value_width
+    row = -(-values.elements(kept) // 16) * 16
+    value_scales_at = _ALIGNMENT + (0 if latent else PAGE * of.scales_of(width) * of.scales.itemsize)
+    keys_at = value_scales_at + PAGE * values.scales_of(kept) * values.scales.itemsize
+    values_at = keys_at + (0 if latent else of.element.itemsize * PAGE * of.pair * -(-of.elements(width) // of.pair))
     head_bytes = values_at + values.element.itemsize * PAGE * row
     offsets = value_scales_at, keys_at, values_at
-    return PageLayout(of, heads, width, value_width, row, *offsets, head_bytes, heads * head_bytes)
+    return PageLayout(of, heads, width, value_width, row, *offsets, head_bytes, heads * head_bytes, latent)
 
 
 def to_storage(layout: PageLayout, key: Float[Tensor, "h n d"], value: Float[Tensor, "h n dv"]) -> StoredTokens:
     """Convert tokens to the storage format."""
+    if layout.latent:
+        row, scale = layout.format.store(key)
+        return StoredTokens(row[..., :0], row, None, scale)
     (key, key_scale), (value, value_scale) = layout.format.store(key), layout.format.of_values.store(value)
     return StoredTokens(key, value, key_scale, value_scale)
 
 
 def from_storage(layout: PageLayout, stored: StoredTokens) -> tuple[Tensor, Tensor]:
     """Convert stored tokens to keys and values."""
+    if layout.latent:
+        row = layout.format.read(stored.value, stored.value_scale, layout.width)
+        return row, row[..., : layout.value_width]
     key = layout.format.read(stored.key, stored.key_scale, layout.width)
     return key, layout.format.of_values.read(stored.value, stored.value_scale, layout.value_width)
 
@@ -116,7 +136,8 @@ def write_page(layout: PageLayout, page: Tensor, slot: int, stored: StoredTokens
     pair = layout.format.pair
     if key.shape[2] % pair:
         key = torch.nn.functional.pad(key, (0, pair - key.shape[2] % pair))
-    parts.key[:, :, to] = key.view(layout.heads, count, -1, pair).transpose(1, 2)
+    if not layout.latent:
+        parts.key[:, :, to] = key.view(layout.heads, count, -1, pair).transpose(1, 2)
     elements = stored.value.shape[2]
     parts.value[:, to, :elements] = stored.value
     parts.value[:, to, elements:] = 0
@@ -141,9 +162,25 @@ def read_pages(layout: PageLayout, pages: Tensor) -> StoredTokens:
     def in_order(part: Tensor) -> Tensor:
         return part.unflatten(0, (count, layout.heads)).transpose(0, 1).flatten(1, 2)
 
-    key = in_order(parts.key.transpose(1, 2).flatten(2))[..., : layout.format.elements(layout.width)]
-    value = in_order(parts.value)[..., : layout.format.of_values.elements(layout.value_width)]
+    value = in_order(parts.value)[..., : layout.format.of_values.elements(layout.row_width)]
+    if layout.latent:
+        key = value[..., :0]
+    else:
+        key = in_order(parts.key.transpose(1, 2).flatten(2))[..., : layout.format.elements(layout.width)]
     return StoredTokens(key, value, *(None if scale is None else in_order(scale.mT) for scale in parts[2:]))
+
+
+def clear_unused(layout: PageLayout, pages: Tensor, counts: np.ndarray) -> None:
+    """Zero what pages (n, page_bytes) have besides their first counts[i] tokens: what was in memory before."""
+    slabs = pages.view(-1, layout.head_bytes)
+    slabs[:, 1:_ALIGNMENT] = 0
+    for page in np.flatnonzero(counts < PAGE).tolist():
+        rest = slice(int(counts[page]), None)
+        parts = _slab_views(layout, slabs[page * layout.heads : (page + 1) * layout.heads])
+        parts.value[:, rest] = 0
+        for part in (parts.key, parts.key_scale, parts.value_scale):
+            if part is not None:
+                part[:, :, rest] = 0
 
 
 def _slab_views(layout: PageLayout, slabs: Tensor) -> StoredTokens:
@@ -151,10 +188,11 @@ def _slab_views(layout: PageLayout, slabs: Tensor) -> StoredTokens:
     of, values = layout.format, layout.format.of_values
 
     def scales(of: StorageFormat, start: int, stop: int) -> Tensor | None:
-        return slabs[:, start:stop].view(of.scales).unflatten(1, (-1, PAGE)) if of.has_scales else None
+        return slabs[:, start:stop].view(of.scales).unflatten(1, (-1, PAGE)) if of.has_scales and stop > start else None
 
+    keys = slabs[:, layout.keys_at : layout.values_at].view(of.element)
     return StoredTokens(
-        slabs[:, layout.keys_at : layout.values_at].view(of.element).unflatten(1, (-1, PAGE, of.pair)),
+        keys if layout.latent else keys.unflatten(1, (-1, PAGE, of.pair)),
         slabs[:, layout.values_at :].view(values.element).unflatten(1, (PAGE, layout.row)),
         scales(of, _ALIGNMENT, layout.value_scales_at),
         scales(values, layout.value_scales_at, layout.keys_at),
@@ -276,6 +314,7 @@ class PagePool(LockOwner):
         self.shared: dict[int, int] = {}  # number of owners, for pages with more than one
         self._free: list[int] = []
         self._chunks: list[tuple[int, Tensor]] = []  # address and bytes, by address
+        self._of_file: dict[int, list[int]] = {}  # pages of a file → where its chunk starts, and how many are in use
         # Pages of garbage-collected caches; collection may happen in the middle of any operation.
         self._collected: deque[tuple[PageTable, list[int]]] = deque()
 
@@ -323,9 +362,27 @@ class PagePool(LockOwner):
                 unowned.append(address)
             elif owners == 2:
                 del shared[address]
+                if address in self._of_file:
+                    self._drop_file_page(address)
             else:
                 shared[address] = owners - 1
         return unowned
+
+    def add_file(self, pages: Tensor) -> list[int]:
+        """Add the pages (count, page_bytes) of a file and return their addresses. The file is an owner of each, so that
+        no cache writes to them; `share` adds the caches. A page that none has any more is forgotten."""
+        start = pages.data_ptr()
+        addresses = list(range(start, start + pages.nbytes, self.page_bytes))
+        insort(self._chunks, (start, pages), key=_ADDRESS)
+        chunk = [start, len(addresses)]
+        self._of_file.update((address, chunk) for address in addresses)
+        return addresses
+
+    def _drop_file_page(self, address: int) -> None:
+        chunk = self._of_file.pop(address)
+        chunk[1] -= 1
+        if not chunk[1]:
+            del self._chunks[bisect_right(self._chunks, chunk[0], key=_ADDRESS) - 1]
 
     def _release_collected(self) -> None:
         while self._collected:
@@ -443,7 +500,7 @@ class PageTable:
 
     def all(self) -> list[int]:
         """Every page, repeated for each row that has it."""
-        rows, numbers = _row_ranges(self.first, self.stop)
+        rows, numbers = row_ranges(self.first, self.stop)
         return self.array[rows, numbers & (self.slots - 1)].tolist()
 
     def at(self, rows: np.ndarray, numbers: np.ndarray) -> list[int]:
@@ -467,26 +524,26 @@ class PageTable:
 
     def _widened(self, slots: int) -> PageTable:
         wider = PageTable.empty(len(self.array), slots)
-        rows, numbers = _row_ranges(self.first, self.stop)
+        rows, numbers = row_ranges(self.first, self.stop)
         wider.array[rows, numbers & (wider.slots - 1)] = self.array[rows, numbers & (self.slots - 1)]
         wider.first[:], wider.stop[:] = self.first, self.stop
         return wider
 
     def missing_pages(self, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(rows, page numbers) of the pages that rows need to reach stop[b]."""
-        return _row_ranges(self.stop, stop)
+        return row_ranges(self.stop, stop)
 
     def cut_below(self, first: np.ndarray) -> list[int]:
         """Remove and return the pages before first[b]."""
         first = np.clip(first, self.first, self.stop)
-        removed = self.at(*_row_ranges(self.first, first))
+        removed = self.at(*row_ranges(self.first, first))
         self.first[:] = first
         return removed
 
     def cut_from(self, stop: np.ndarray) -> list[int]:
         """Remove and return the pages from stop[b] on."""
         stop = np.clip(stop, self.first, self.stop)
-        removed = self.at(*_row_ranges(stop, self.stop))
+        removed = self.at(*row_ranges(stop, self.stop))
         self.stop[:] = stop
         return removed
 
@@ -502,7 +559,7 @@ def pages_for(tokens: np.ndarray) -> np.ndarray:
     return (tokens + (PAGE - 1)) // PAGE
 
 
-def _row_ranges(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def row_ranges(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(row, number) for every number from start[row] to stop[row] - 1."""
     counts = np.maximum(stop - start, 0)
     rows = np.repeat(np.arange(len(counts)), counts)

@@ -16,7 +16,7 @@ from ..features import MAX_FEATURES, FeatureMaps, feature_maps
 from ..inputs import check_size, check_state_similarity, compute_dtype
 from ..ops.kernels import IDENTITY, FeatureRule, linear_state_size
 from ..shapes import Bool, Float
-from ..similarity import AnySimilarity, FeatureMap, Polynomial, Similarity, as_similarity
+from ..similarity import AnySimilarity, FeatureMap, Polynomial, as_similarity
 from ..states import AnyState
 from .changing import StateContents, advance, check_change, empty_contents, state_of_tokens
 from .inputs import check_crop, check_lengths, check_new_tokens, check_rows
@@ -379,9 +379,7 @@ class LinearState(TokenStore):
 def _check_similarity(given: Any) -> FeatureMap | Polynomial:
     similarity = as_similarity(given)
     if not isinstance(similarity, FeatureMap | Polynomial):
-        hint = "decode Softmax and Argmax with a qkv.KVCache"
-        if isinstance(similarity, Similarity):
-            hint = "an arbitrary similarity has no finite feature map: use qkv.attention over the whole sequence"
+        hint = f"{type(similarity).__name__} has no finite feature map: decode it with a qkv.KVCache"
         raise OptionTypeError(complaint("similarity", repr(given), "a FeatureMap or a Polynomial", hint))
     return similarity
 

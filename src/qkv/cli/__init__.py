@@ -8,15 +8,16 @@ from __future__ import annotations
 import io
 import os
 import sys
+import traceback
 from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
 
 from .. import __version__
-from ..errors import MissingExtra
+from ..errors import MissingExtra, OptionError, complaint
 from ..render.escapes import PLAIN, clean
-from .errors import ClickError, Debug, add_debug_option, debugging, message, reset_debugging, set_debugging
+from .errors import Debug, debugging, exit_code, message, prepare, reset_debugging, set_debugging
 
 ABOUT = "Compute, cost, prove and teach attention"
 START = """qkv: attention, computed, costed, proved and taught
@@ -72,7 +73,9 @@ def tour(as_json: AsJson = False) -> None:
     show_json() if as_json else show()
 
 
-ModelFile = Annotated[str, typer.Argument(help="GGUF file, or a folder with config.json and safetensors")]
+ModelFile = Annotated[
+    str, typer.Argument(help="GGUF file, or a folder with config.json and safetensors", metavar="MODEL")
+]
 KvCache = Annotated[
     str,
     typer.Option(
@@ -115,28 +118,58 @@ def generate(
         int | None, typer.Option(help="Keep this many tokens in the cache of each layer", min=8, show_default=False)
     ] = None,
     evict: Annotated[
-        str, typer.Option(help="Choose them: streaming (first and last), h2o or snapkv", metavar="POLICY")
-    ] = "streaming",
+        str | None,
+        typer.Option(
+            help="Choose those of --keep: streaming (the first and the last; the default), h2o or snapkv",
+            metavar="POLICY",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Generate text from a local model: a GGUF file, or a folder with safetensors"""
     _check_formats(kv_cache, activations)
+    _check_sampling(temperature, top_k=top_k, top_p=top_p)
     from .generate import Options, show, show_json
 
-    if evict not in ("streaming", "h2o", "snapkv"):
-        raise typer.BadParameter(f"{evict!r} is none of streaming, h2o, snapkv", param_hint="--evict")
+    if evict is not None:
+        _check_one_of("--evict", evict, ("streaming", "h2o", "snapkv"))
+        if keep is None:
+            raise OptionError(complaint("--evict", "it without --keep", "both", "--keep 512 keeps 512 tokens"))
     options = Options(
-        model, new, kv_cache, temperature, top_k, top_p, seed, activations, prompt, compare, chat, keep, evict
+        model,
+        new,
+        kv_cache,
+        temperature,
+        top_k,
+        top_p,
+        seed,
+        activations,
+        prompt,
+        compare,
+        chat,
+        keep,
+        evict or "streaming",
     )
     show_json(options) if as_json else show(options)
 
 
 def _check_formats(kv_cache: str, activations: str) -> None:
-    formats = ("f32", "f16", "bf16", "int8", "int4", "int8/int4")
-    if kv_cache not in formats:
-        raise typer.BadParameter(f"{kv_cache!r} is none of {', '.join(formats)}", param_hint="--kv-cache")
-    if activations not in ("float32", "int8"):
-        raise typer.BadParameter(f"{activations!r} is none of float32, int8", param_hint="--activations")
+    _check_one_of("--kv-cache", kv_cache, ("f32", "f16", "bf16", "int8", "int4", "int8/int4"))
+    _check_one_of("--activations", activations, ("float32", "int8"))
+
+
+def _check_sampling(temperature: float, **limits: float | None) -> None:
+    """With temperature 0 nothing is sampled, so nothing limits the samples."""
+    given = [f"--{name.replace('_', '-')}" for name, limit in limits.items() if limit is not None]
+    if given and not temperature:
+        hint = "--temperature 0.7 samples; 0, the default, takes the most probable token"
+        raise OptionError(complaint(", ".join(given), "it with --temperature 0", "a temperature above 0", hint))
+
+
+def _check_one_of(option: str, given: str, known: tuple[str, ...]) -> None:
+    if given not in known:
+        raise OptionError(complaint(option, repr(given), f"one of {', '.join(known)}"))
 
 
 @app.command(
@@ -163,6 +196,7 @@ def chat(
 ) -> None:
     """Chat with a local model in the terminal, or line by line through a pipe"""
     _check_formats(kv_cache, activations)
+    _check_sampling(temperature, top_k=top_k, top_p=top_p)
     from .chat import run
     from .generate import Options
 
@@ -186,7 +220,11 @@ def _name(help_text: str, *names: str, metavar: str = "SIZE") -> Any:
 def plan(
     file: Annotated[
         str | None,
-        typer.Argument(help="Plan the model of a GGUF file or a folder of safetensors, in its own formats"),
+        typer.Argument(
+            help="Plan this model: a name, or a GGUF file or a folder of safetensors in its own formats",
+            metavar="[MODEL]",
+            show_default=False,
+        ),
     ] = None,
     model: Annotated[
         list[str] | None, typer.Option("--model", "-m", help="Plan this model, by name; repeatable")
@@ -232,7 +270,9 @@ def plan(
     tied: Annotated[bool | None, _size("Use the embedding for the logits too (untied)", "--tied/--untied")] = None,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV and nothing else")] = False,
-    plot: Annotated[str | None, typer.Option(help="Draw into FILE.svg or FILE.html", metavar="FILE")] = None,
+    plot: Annotated[
+        str | None, typer.Option("--plot", "--to", "-o", help="Draw into FILE.svg or FILE.html", metavar="FILE")
+    ] = None,
     names: Annotated[bool, typer.Option("--list", help="List models, machines and links")] = False,
     audit: Annotated[bool, typer.Option("--audit", help="Show what other tools count, and why it differs")] = False,
 ) -> None:
@@ -282,17 +322,21 @@ def count(
     biases: Annotated[bool | None, _size("Give every projection a bias (none)", "--biases/--no-biases")] = None,
     norm: Annotated[str | None, _name("Set the norms: rms, layer or none (rms)", "--norm", metavar="KIND")] = None,
     as_json: AsJson = False,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", "-o", help="Draw operations over lengths into FILE.svg or FILE.html", metavar="FILE"),
+    ] = None,
 ) -> None:
     """Count parameters, operations and bytes of a model by part; a size may be a name: then formulas are printed"""
     from .count import Options, run
 
     sizes = {"layers": layers, "width": width, "heads": heads, "kv_heads": kv_heads, "head_width": head_width, "ff": ff}
     sizes |= {"gated": gated, "vocabulary": vocabulary, "tied": tied, "experts": experts, "active": active}
-    options = Options(model, config, sizes, length, batch, phase, causal, biases, norm, weights)
+    options = Options(model, config, sizes, length, batch, phase, causal, biases, norm, weights, to)
     run(options, as_json=as_json)
 
 
-@app.command(epilog="Example: qkv calibrate, and later qkv calibrate --show", rich_help_panel="Cost")
+@app.command(epilog="Example: qkv calibrate --show", rich_help_panel="Cost")
 def calibrate(
     show: Annotated[bool, typer.Option("--show", help="Show the stored figures and measure nothing")] = False,
     ranks: Annotated[
@@ -311,7 +355,10 @@ def calibrate(
 def prove(
     claim: Annotated[list[str] | None, typer.Argument(help="Claims by name (all of them)", show_default=False)] = None,
     report: Annotated[
-        str | None, typer.Option(help="Write a report into FILE.html, .pdf, .md, .tex or .ipynb", metavar="FILE")
+        str | None,
+        typer.Option(
+            "--report", "--to", "-o", help="Write a report into FILE.html, .pdf, .md, .tex or .ipynb", metavar="FILE"
+        ),
     ] = None,
     names: Annotated[bool, typer.Option("--list", help="List the claims and run none")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Skip the claims that train a model")] = False,
@@ -356,9 +403,9 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check whether an answer is right: by proof, by trial, under a condition, or why not"""
-    if gold is None and answer in (None, ["-h"]) and not let and seed is None and hint is None:
+    if answer == ["-h"] and gold is None and not let and seed is None and hint is None:
         typer.echo(context.get_help())
-        raise typer.Exit(0 if answer else 2)
+        return
     from .check import run
 
     if not run(answer or [], gold, let or [], seed, hint, as_json):
@@ -442,7 +489,7 @@ def _sheets(help_text: str, *names: str, metavar: str | None = None) -> Any:
 
 # A matrix may begin with a minus sign: it is the value of an option, so it needs no escape.
 @app.command(
-    epilog='Example: qkv solve "How many parameters does a layer of width 512 with 8 heads have?"',
+    epilog='Example: qkv solve "How many parameters does an attention layer of width 512 with 8 heads have?"',
     rich_help_panel="Teach",
 )
 def solve(
@@ -589,7 +636,7 @@ def grade(
 
 
 @app.command(
-    epilog="Example: qkv evaluate --model ollama/llama3 --exercises scaling,heads --seeds 3", rich_help_panel="Teach"
+    epilog="Example: qkv evaluate --model ollama/llama3 --exercises scaling,heads --seeds 1", rich_help_panel="Teach"
 )
 def evaluate(
     model: Annotated[
@@ -634,23 +681,44 @@ def evaluate(
 @app.command(epilog="Example: qkv mcp --http --port 8765", rich_help_panel="Teach")
 def mcp(
     http: Annotated[bool, typer.Option("--http", help="Serve over HTTP on 127.0.0.1, not over stdio")] = False,
-    port: Annotated[int, typer.Option(help="Listen on this port with --http; 0 takes any", min=0, max=65535)] = 8765,
+    port: Annotated[
+        int | None,
+        typer.Option(help="Listen on this port with --http (8765); 0 takes any", min=0, max=65535, show_default=False),
+    ] = None,
     seconds: Annotated[float, typer.Option(help="Stop a call after this many seconds", min=0.1, max=600)] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print the address of --http as JSON")] = False,
 ) -> None:
     """Serve qkv as tools of a language model, over the Model Context Protocol"""
     if find_spec("mcp") is None:
         raise MissingExtra("qkv mcp", "mcp", "tools")
+    if port is not None and not http:
+        raise OptionError(complaint("--port", "it without --http", "both", "over stdio there is no port"))
     from .mcp import run
 
-    run(http, port, seconds, as_json)
+    run(http, 8765 if port is None else port, seconds, as_json)
 
 
-add_debug_option(app)
+# What commands call arguments of the library that are not their own options.
+_MODEL = {"path": "MODEL", "source": "MODEL"}
+_SIZES = {"d_model": "--width", "d_ff": "--ff", "experts_active": "--active"}
+NAMES = {
+    "generate": _MODEL,
+    "chat": {**_MODEL, "chat": "MODEL"},
+    "serve": _MODEL,
+    "plan": {**_MODEL, "file": "MODEL", **_SIZES},
+    "count": _SIZES,
+    "prove": {"claim": "CLAIM"},
+    "check": {"exercise": "PROBLEM", "part": "PART"},
+    "solve": {"exercise": "NAME", "part": "PART", "sheet": "FILE", "file": "FILE"},
+    "practice": {"exercise": "NAME"},
+    "grade": {"file": "CHAT", "chat": "CHAT", "exercise": "--exercise", "recording": "--reader"},
+    "evaluate": {"exercise": "--exercises"},
+}
+prepare(app, NAMES)
 
 
 def main() -> None:
-    """Run a command; an error is one line, with exit code 2 for wrong usage, else 1. --debug adds the traceback."""
+    """Run a command; an error is one line, with exit code 2 for wrong arguments, else 1. --debug adds the traceback."""
     if sys.stdout is None:  # the parent process closed it
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the program runs
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -664,10 +732,8 @@ def main() -> None:
             # The reader closed the pipe: the flush at exit must not raise again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
-        if debugging() and not isinstance(error, ClickError):
-            raise
-        text = message(error)
-        if text:
-            typer.echo(clean(f"qkv: {text}"), err=True)
-        sys.exit(getattr(error, "exit_code", 1))
+        typer.echo(clean(f"qkv: {message(error)}"), err=True)
+        if debugging():
+            traceback.print_exception(error)
+        sys.exit(exit_code(error))
     sys.exit(code if isinstance(code, int) else 0)

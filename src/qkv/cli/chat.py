@@ -16,9 +16,10 @@ from .. import runtime
 from ..errors import OptionError, QkvError, complaint
 from ..render.escapes import clean, json_text
 from ..runtime.chat import ChatTemplate
-from ..runtime.prefixes import Prefixes
+from ..runtime.prefixes import PrefixStore
 from .errors import with_options
 from .generate import STORAGE, Options
+from .waiting import waiting
 
 HELP = (
     "/save FILE and /load FILE keep and restore the chat, /reset begins a new one, /help prints this; a line that ends "
@@ -38,7 +39,7 @@ class Session:
             warnings.simplefilter("ignore", UserWarning)  # a model that runs in transformers
             self.model = runtime.load(options.model, activations=options.activations)
         self.template = ChatTemplate(options.model)
-        self.prefixes = Prefixes(self.model, MOST_BYTES, dtype=STORAGE[options.kv_cache].dtype)
+        self.prefixes = PrefixStore(self.model, MOST_BYTES, dtype=STORAGE[options.kv_cache].dtype)
         self.messages: list[dict[str, str]] = []
         self.reset()
 
@@ -66,7 +67,7 @@ class Session:
             text.append(read(token))
             show(text[-1])
 
-        cache, known = self.prefixes.start(tokens)
+        cache, known = self.prefixes.find(tokens)
         space = self.model.context - len(tokens) + 1
         given = {**options.choice(len(before)), "cache": cache, "on_token": arrived}
         try:
@@ -111,7 +112,8 @@ class Session:
         try:
             Path(name).write_text(json_text({"messages": self.messages}) + "\n", encoding="utf-8")
         except (OSError, ValueError) as error:
-            raise OptionError(complaint("/save", repr(name), f"a file that can be written ({error})")) from error
+            why = getattr(error, "strerror", None) or error
+            raise OptionError(complaint("/save", f"{name!r} ({why})", "a file that can be written")) from error
 
     def load(self, name: str) -> None:
         try:
@@ -121,16 +123,15 @@ class Session:
                     raise ValueError("a message without a role or a content")
                 each["content"].encode()  # raises for half of a surrogate pair
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-            raise OptionError(complaint("/load", repr(name), f"a chat that /save wrote ({error})")) from error
+            why = getattr(error, "strerror", None) or error
+            raise OptionError(complaint("/load", f"{name!r} ({why})", "a chat that /save wrote")) from error
         self.messages = [{"role": each["role"], "content": each["content"]} for each in found]
 
 
 def run(options: Options, system: str | None, as_json: bool) -> bool:
     """Chat until the input ends; False if something could not be answered."""
-    try:
+    with waiting(f"loading {options.model}"):
         session = Session(options, system)
-    except QkvError as error:
-        raise with_options(error, _OPTIONS) from error
     watched = sys.stdin is not None and sys.stdin.isatty()
     if watched:
         _say(f"{Path(options.model).name}, context {session.model.context} tokens. {HELP}")

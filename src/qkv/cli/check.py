@@ -5,6 +5,7 @@ The question is one of the bank or of an exercise file. Torch is not imported, N
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +48,7 @@ def run(
     try:
         verdict = compare(gold, answer, symbols)
     except OptionError as error:
-        raise UsageError(f"--let: {error}") from None
+        raise UsageError(re.sub(r"^symbols\[('.*?')\]: got", r"--let: for \1 got", str(error))) from None
     if verdict.kind in ("unreadable", "ill-typed"):
         _refuse_broken(gold, symbols)
     if as_json:
@@ -114,7 +115,10 @@ def _refuse_broken(gold: str, symbols: Mapping[str, str]) -> None:
     try:
         parse(gold, symbols)
     except MathsError as error:
-        raise UsageError(f"--gold: {error}") from None
+        reason, _, place = str(error).partition("\n")
+        if names := getattr(error, "undeclared", ()):
+            reason += f". Hint: --let '{names[0]}: scalar' declares it, and vector[d] or matrix[n,d] are types too"
+        raise UsageError(f"--gold: {reason}\n{place}".rstrip()) from None
 
 
 def _parse_error(answer: str, symbols: Mapping[str, str]) -> MathsError | None:
@@ -136,7 +140,7 @@ def _show(verdict: Verdict) -> None:
     if verdict.counterexample is not None and str(verdict.counterexample) not in verdict.reason:
         lines.append(f"counterexample: {verdict.counterexample}")
     for text in lines:
-        typer.echo(clean(text))
+        print_wrapped(text)
     if verdict.where:
         source, caret = clean(verdict.where).split("\n", 1)
         typer.echo(f"{source}\n{typer.style(caret, fg=colour)}")
@@ -161,10 +165,7 @@ def check_part(words: Sequence[str], seed: int | None, hint: int | None, as_json
     if len(words) not in (2, 3) or (len(words) == 2 and hint is None):
         raise _wrong_count(words, seed)
     exercise = _exercise(words[0], seed)
-    try:
-        asked = exercise.only(words[1]).asked[0]
-    except OptionError as error:
-        raise UsageError(str(error)) from None
+    asked = exercise.only(words[1]).asked[0]
     advice = None if hint is None else _hint(exercise, asked, hint)
     about = {"exercise": _name(exercise), "part": asked.label, "seed": getattr(exercise, "seed", None)}
     if len(words) == 2:
@@ -226,7 +227,7 @@ def _wrong_count(words: Sequence[str], seed: int | None) -> UsageError:
         exercise = _exercise(words[0], seed)
         hint = f"{words[0]} has the parts {', '.join(asked.label for asked in exercise.asked)}"
         return UsageError(complaint(words[0], "no part and no answer", wanted, hint))
-    given = f"{len(words)} words" if len(words) != 2 else "no answer"
+    given = f"{len(words)} words" if len(words) > 2 else "no answer" if words else "nothing"
     return UsageError(complaint("arguments", given, wanted, hint))
 
 
@@ -234,14 +235,12 @@ def _exercise(name: str, seed: int | None) -> Exercise:
     """An exercise of the bank, or of a file."""
     from ..exercises import Exercise, bank
 
+    if not _is_file(name):
+        return bank.named(name, seed)
+    if seed is not None:
+        raise UsageError(complaint("--seed", "it with a file", "an exercise of the bank"))
     try:
-        if not _is_file(name):
-            return bank.named(name, seed)
-        if seed is not None:
-            raise UsageError(complaint("--seed", "it with a file", "an exercise of the bank"))
         return Exercise.load(name)
-    except OptionError as error:
-        raise UsageError(str(error)) from None
     except OSError as error:
         raise UsageError(complaint(name, error.strerror or "an error", "an exercise as TOML or JSON")) from None
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import typer
 
 from ..cost.architecture import Model
 from ..cost.model_counts import NORMS, PHASES, SIZES, model_counts, plain_counts, read_size, with_options
 from ..cost.polynomial import Polynomial, whole
 from ..cost.readable import in_columns, integer_text, quantity, wrap_lines
 from ..cost.sizes import format_name
-from ..errors import OptionError, QkvError, complaint
+from ..errors import complaint
 from ..render.escapes import json_text
 from .errors import UsageError
-from .plan import named_model, show_text
+from .plan import PICTURES, check_heads, named_model, show_text
 
 
 class Options(NamedTuple):
@@ -28,6 +31,7 @@ class Options(NamedTuple):
     biases: bool | None
     norm: str | None
     weights: str
+    to: str | None = None
 
 
 def run(options: Options, *, as_json: bool) -> None:
@@ -36,17 +40,32 @@ def run(options: Options, *, as_json: bool) -> None:
         raise UsageError(complaint("--phase", repr(options.phase), f"one of {', '.join(PHASES)}"))
     if options.norm is not None and options.norm not in NORMS:
         raise UsageError(complaint("--norm", repr(options.norm), f"one of {', '.join(NORMS)}"))
-    found = counted(options)
-    print(json_text(plain_counts(found))) if as_json else show_text(_text(found))
+    if options.to is not None:
+        from ..render.saving import writable
 
-
-def counted(options: Options) -> dict[str, Any]:
-    """Every figure by name: exact whole numbers, or formulas where a size is a name."""
-    try:
-        weights = format_name("--weights", options.weights)
-    except OptionError as error:
-        raise UsageError(str(error)) from None
+        writable(options.to, "--to", PICTURES)
     model = _model(options)
+    found = counted(model, options)
+    if options.to is not None:
+        _draw(model, found, Path(options.to))
+    print(json_text(plain_counts(found))) if as_json else show_text(_text(found))
+    if options.to is not None:
+        typer.echo(f"written: {options.to}", err=True)
+
+
+def _draw(model: Model, found: dict[str, Any], path: Path) -> None:
+    """Draw the operations over lengths; formulas have no curve."""
+    from ..figures.counts import picture
+    from ..render.saving import write
+
+    if any(isinstance(value, Polynomial) for value in found.values()):
+        raise UsageError(complaint("--to", "it with sizes that are names", "numbers for all sizes"))
+    write({path: picture(model, found, html=path.suffix.lower() == ".html").encode()})
+
+
+def counted(model: Model, options: Options) -> dict[str, Any]:
+    """Every figure by name: exact whole numbers, or formulas where a size is a name."""
+    weights = format_name("--weights", options.weights)
     batch = _size("--batch", options.batch)
     length = None if options.length is None else _size("--length", options.length)
     if options.phase == "decode" and model.kind == "encoder":
@@ -58,9 +77,10 @@ def _model(options: Options) -> Model:
     given = {name: value for name, value in options.sizes.items() if value is not None}
     words = ", ".join(f"--{name.replace('_', '-')}" for name in given)
     if options.model is not None or options.config is not None:
-        if given or (options.model is not None and options.config is not None):
-            wanted = "a model by name, a config.json, or all its sizes"
-            raise UsageError(complaint(words or "--config", "it together with --model or --config", wanted))
+        if options.model is not None and options.config is not None:
+            raise UsageError(complaint("--model, --config", "both", "one of them"))
+        if given:
+            raise UsageError(complaint(words, "a size of a model that is named", "a model by name, or all its sizes"))
         chosen = named_model(options.model, options.config)
         return with_options(chosen, options.biases, options.norm)
     missing = [f"--{name}" for name in ("layers", "width", "heads") if name not in given]
@@ -72,21 +92,17 @@ def _model(options: Options) -> Model:
         raise UsageError(complaint(", ".join(missing), shown, "sizes, or --model NAME", hint))
     fields: dict[str, Any] = {}
     for name, value in given.items():
-        fields[SIZES[name]] = value if isinstance(value, bool) else _size(f"--{name.replace('_', '-')}", value)
+        given[name] = value if isinstance(value, bool) else _size(f"--{name.replace('_', '-')}", value)
+        fields[SIZES[name]] = given[name]
+    check_heads(given)
     if fields.get("experts") and "experts_active" not in fields:
         raise UsageError(complaint("--active", "nothing, with --experts", "the experts that each token uses"))
-    try:
-        return with_options(Model(name="sizes by hand", **fields), options.biases, options.norm)
-    except QkvError as error:
-        raise UsageError(str(error)) from None
+    return with_options(Model(name="sizes by hand", **fields), options.biases, options.norm)
 
 
 def _size(option: str, text: Any) -> Any:
     """A whole number, or a name for formulas."""
-    try:
-        return read_size(option, text)
-    except OptionError as error:
-        raise UsageError(str(error)) from None
+    return read_size(option, text)
 
 
 def _text(found: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from ..cost.readable import WIDE, in_columns, wrap_lines
-from ..errors import MissingExtra, OptionError, QkvError, complaint
+from ..errors import OptionError, QkvError, complaint
 from ..grading.tally import Tally, by_exercise, mistakes, rows
 from ..render.escapes import clean, json_text
 from .errors import UsageError
@@ -54,22 +54,16 @@ class Options(NamedTuple):
 
 def run(options: Options, as_json: bool) -> None:
     """Hold the conversations and print the summary."""
-    try:
-        from ..grading.inspect_task import TOOLS, qkv_tutor
-    except MissingExtra as error:
-        raise UsageError(str(error)) from None
+    from ..grading.inspect_task import TOOLS, qkv_tutor
     from ..render.saving import save, writable
 
-    try:
-        names = [name for words in options.exercises for name in words.split(",")] or None
-        counts = (options.seeds, options.corrections, options.challenges)
-        chosen = [each for name in options.tools.split(",") for each in SETS.get(name, (name,))]
-        if unknown := [name for name in chosen if name not in TOOLS]:
-            raise OptionError(complaint("--tools", repr(unknown[0]), " or ".join(map(repr, (*TOOLS, *SETS)))))
-        tasks = {name: qkv_tutor(names, *counts, name) for name in dict.fromkeys(chosen)}
-        pages = [writable(name, "--to") for name in options.to]
-    except (OptionError, MissingExtra) as error:
-        raise UsageError(str(error)) from None
+    names = [name for words in options.exercises for name in words.split(",")] or None
+    counts = (options.seeds, options.corrections, options.challenges)
+    chosen = [each for name in options.tools.split(",") for each in SETS.get(name, (name,))]
+    if unknown := [name for name in chosen if name not in TOOLS]:
+        raise OptionError(complaint("--tools", repr(unknown[0]), " or ".join(map(repr, (*TOOLS, *SETS)))))
+    tasks = {name: qkv_tutor(names, *counts, name) for name in dict.fromkeys(chosen)}
+    pages = [writable(name, "--to") for name in options.to]
     model = model_named(options.model, arguments(options.model_args))
     quiet = as_json or not sys.stdout.isatty()
     if quiet and sys.stderr is not None and sys.stderr.isatty():

@@ -20,14 +20,13 @@ from rich.table import Table
 from .. import runtime
 from ..cache.eviction import named_policy
 from ..cache.formats import FORMATS
-from ..errors import MissingExtra, OptionError, QkvError, ShapeError, complaint
+from ..errors import MissingExtra, OptionError, ShapeError, complaint
 from ..render.escapes import clean, json_text
 from ..runtime.chat import ChatTemplate
 from ..runtime.files import SafetensorsFolder, open_source
 from ..runtime.program import NotCovered
-from .errors import with_options
+from .waiting import waiting
 
-_OPTIONS = {"path": "MODEL", "model": "MODEL", "prompt": "--prompt", "temperature": "--temperature", "chat": "--chat"}
 STORAGE = {each.short: each for each in FORMATS.values()}
 
 
@@ -76,7 +75,7 @@ def show(options: Options) -> None:
 
     with err.status("generating") if not single or not sys.stdout.isatty() else nullcontext():
         said = lambda plan: err.print(_sentence(plan), highlight=False)  # noqa: E731
-        _, text, first = _named(options, stream if single else None, said)
+        _, text, first = _generate(options, stream if single else None, said)
     if streams:
         streams[0].end()
     else:
@@ -91,7 +90,7 @@ def show(options: Options) -> None:
 
 
 def show_json(options: Options) -> None:
-    plan, text, first = _named(options, None, lambda plan: None)
+    plan, text, first = _generate(options, None, lambda plan: None)
     runs = [first, _compared(options)] if options.compare else [first]
     report = {"plan": plan, "text": text, "runs": {run.name: run._asdict() for run in runs}}
     if options.compare:
@@ -105,14 +104,6 @@ def _compared(options: Options) -> Run:
     from .generate_transformers import run_transformers
 
     return run_transformers(options, None, compare=True)[2]
-
-
-def _named(options: Options, *more: Any) -> tuple[dict[str, Any], list[str], Run]:
-    """`_generate`, with errors that name the options of the command."""
-    try:
-        return _generate(options, *more)
-    except QkvError as error:
-        raise with_options(error, _OPTIONS) from error
 
 
 def _generate(
@@ -132,7 +123,8 @@ def _generate(
         return found
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the plan has the reason
-        model = runtime.load(options.model, activations=options.activations)
+        with waiting(f"loading {options.model}"):
+            model = runtime.load(options.model, activations=options.activations)
     prompts = options.prompts
     if options.chat:
         template = ChatTemplate(options.model)

@@ -105,7 +105,9 @@ def plan_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor], options: Op
     kv_heads = _option(config, "num_key_value_heads") or heads
     width = _option(config, "head_dim") or config.hidden_size // heads
     rows, prompt = inputs["input_ids"].shape
-    token = config.num_hidden_layers * kv_heads * STORAGE[options.kv_cache].token_bytes(width)
+    kinds = getattr(config, "layer_types", None)
+    layers = config.num_hidden_layers if kinds is None else sum(kind != "linear_attention" for kind in kinds)
+    token = layers * kv_heads * STORAGE[options.kv_cache].token_bytes(width)
     return {
         "model": type(model).__name__,
         "parameters": model.num_parameters(),
@@ -202,5 +204,9 @@ class _RefuseNaN(LogitsProcessor):
 def _bytes(cache: Any) -> int:
     if isinstance(cache, EncoderDecoderCache):
         return _bytes(cache.self_attention_cache) + _bytes(cache.cross_attention_cache)
-    pairs = [(layer.keys, layer.values) for layer in cache.layers if layer.is_initialized]
-    return sum(tensor.nbytes for pair in pairs for tensor in pair)
+    states = [layer for layer in cache.layers if hasattr(layer, "recurrent_states")]
+    found = [each for layer in states for each in (*layer.conv_states.values(), *layer.recurrent_states.values())]
+    for layer in cache.layers:
+        if layer not in states and layer.is_initialized:
+            found += [layer.keys, layer.values]
+    return sum(tensor.nbytes for tensor in found if tensor is not None)

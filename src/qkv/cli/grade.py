@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from ..errors import MissingExtra, OptionError, QkvError, complaint
+from ..errors import OptionError, QkvError, complaint
 from ..render.escapes import json_text, line
-from .errors import UsageError
+from .errors import UsageError, with_options
+from .waiting import waiting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,23 +48,21 @@ def run(options: Options) -> None:
     from ..grading.report import documents, insights, summary
     from ..render.saving import save, writable
 
-    try:
-        pages = [(writable(name, "--insights"), insights) for name in options.insights]
-        pages += [(writable(name, "--to"), documents) for name in options.to]
-        questions = _questions(options)
-        files = _files(options.chat)
-        for page, _ in pages:
-            if any(_is_same_file(page, file) for file in [*files, *([Path(options.sheet)] if options.sheet else [])]):
-                hint = "the page would overwrite what is graded"
-                raise OptionError(complaint(str(page), "a file that is read", "another file", hint))
-    except OptionError as error:
-        raise UsageError(str(error)) from None
+    pages = [(writable(name, "--insights"), insights) for name in options.insights]
+    pages += [(writable(name, "--to"), documents) for name in options.to]
+    questions = _questions(options)
+    files = _files(options.chat)
+    for page, _ in pages:
+        if any(_is_same_file(page, file) for file in [*files, *([Path(options.sheet)] if options.sheet else [])]):
+            hint = "the page would overwrite what is graded"
+            raise OptionError(complaint("--to", f"{str(page)!r}, which is read", "another file", hint))
     reports: list[GradeReport] = []
     failed: dict[str, str] = {}
     reader = _reader(options.reader)
     for chat in _chats(options.chat, files, failed):
         try:
-            reports.append(grade(chat, questions, reader))
+            with waiting(f"grading {line(chat.name)}") if options.reader is None else nullcontext():
+                reports.append(grade(chat, questions, reader))
         except OptionError as error:  # a recording that is missing, or of another chat
             failed[chat.name] = str(error)
     if failed and not reports:
@@ -89,7 +89,10 @@ def _questions(options: Options) -> dict[str, Exercise] | None:
 
     if options.sheet is None and not options.exercises:
         return None
-    found = from_sheet(Path(options.sheet)) if options.sheet is not None else {}
+    try:
+        found = from_sheet(Path(options.sheet)) if options.sheet is not None else {}
+    except OptionError as error:
+        raise with_options(error, {"file": "--sheet", "sheet": "--sheet"}) from error
     return found | from_bank(options.exercises)
 
 
@@ -100,11 +103,13 @@ def _reader(name: str | None) -> Reader:
     if name is None:
         return ExplicitReader()
     if name.startswith("replay:"):
-        return ReplayReader(name.removeprefix("replay:"))
-    try:
-        from ..reading.model import ModelReader
-    except MissingExtra as error:
-        raise UsageError(str(error)) from None
+        recorded = name.removeprefix("replay:")
+        if not Path(recorded).exists():
+            raise UsageError(
+                complaint("--reader", f"{recorded!r}, which does not exist", "recorded claims, or a folder")
+            )
+        return ReplayReader(recorded)
+    from ..reading.model import ModelReader
     from .evaluate import model_named
 
     return ModelReader(model_named(name, {}, "--reader"), told=_progress)
@@ -123,6 +128,8 @@ def _files(name: str) -> list[Path]:
     path = Path(name)
     if name in ("-", "/dev/stdin"):
         return []
+    if not path.exists():
+        raise OptionError(complaint("CHAT", f"{name!r}, which does not exist", "a file or a folder"))
     if not path.is_dir():
         return [path]
     found = sorted(each for each in path.iterdir() if each.is_file() and not each.name.startswith("."))
@@ -154,10 +161,7 @@ def _from_stdin() -> list[Chat]:
 
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError(complaint("CHAT", "'-'", "a text on the standard input", "qkv grade - < chat.md"))
-    try:
-        return read_chats(sys.stdin.buffer.read(LARGEST))
-    except OptionError as error:
-        raise UsageError(str(error)) from None
+    return read_chats(sys.stdin.buffer.read(LARGEST), "standard input")
 
 
 def _is_same_file(one: Path, other: Path) -> bool:

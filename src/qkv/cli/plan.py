@@ -52,16 +52,20 @@ def run(options: Options, *, as_json: bool, as_csv: bool, plot: str | None, audi
     """Print the plans, or (`audit`) what other tools count."""
     if as_json and as_csv:
         raise UsageError(complaint("--json, --csv", "both", "one of them"))
-    if plot is not None and Path(plot).suffix.lower() not in PICTURES:
-        raise UsageError(complaint("--plot", repr(plot), f"a file that ends in {' or '.join(PICTURES)}"))
+    if plot is not None:
+        from ..render.saving import writable
+
+        writable(plot, "--plot", PICTURES)
     if audit and (as_csv or plot is not None):
-        raise UsageError(complaint("--audit", "it together with --csv or --plot", "--audit alone, or with --json"))
+        raise UsageError(complaint("--audit", "it together with --csv or --plot", "it alone, or with --json"))
     if audit and options.spread is not None:
         raise UsageError(complaint("--audit", "it together with --machines", "one of them"))
     if options.chips is not None and options.spread is not None:
         raise UsageError(complaint("--chips", "it together with --machines", "one of them"))
     if options.link is not None and options.spread is None:
-        raise UsageError(complaint("--link", "without --machines", "both", "one machine needs no link"))
+        raise UsageError(complaint("--link", "it without --machines", "both", "one machine needs no link"))
+    if options.file is not None and not is_path(options.file) and not options.file.endswith(".gguf"):
+        options = options._replace(models=[options.file, *options.models], file=None)
     if options.file is not None or any(name.endswith(".gguf") for name in options.models):
         _plan_of_file(options, as_json, as_csv or plot is not None or audit)
         return
@@ -73,8 +77,9 @@ def run(options: Options, *, as_json: bool, as_csv: bool, plot: str | None, audi
     plans = _plans(chosen, options)
     if plot is not None:
         from ..figures.plans import picture
+        from ..render.saving import write
 
-        Path(plot).write_text(picture(plans, html=Path(plot).suffix.lower() == ".html"), encoding="utf-8")
+        write({Path(plot): picture(plans, html=Path(plot).suffix.lower() == ".html").encode()})
     if as_json:
         found = [each.as_dict() for each in plans]
         print(json_text(found[0] if len(found) == 1 else found))
@@ -83,7 +88,7 @@ def run(options: Options, *, as_json: bool, as_csv: bool, plot: str | None, audi
     else:
         show_text(str(plans[0]) if len(plans) == 1 else comparison_text(plans))
     if plot is not None:
-        typer.echo(f"drawn: {plot}", err=True)
+        typer.echo(f"written: {plot}", err=True)
 
 
 def _plan_of_file(options: Options, as_json: bool, other_output: bool) -> None:
@@ -96,10 +101,7 @@ def _plan_of_file(options: Options, as_json: bool, other_output: bool) -> None:
     if len(named) > 1 or len(options.machines) > 1 or by_hand or other_output or others != (None,) * len(others):
         wanted = "one file, with --hardware, --context, --batch, --cache, --prompt and --json alone"
         raise UsageError(complaint("FILE", "it with other options of a plan", wanted, "its formats are its own"))
-    try:
-        machine = as_hardware(options.machines[0] if options.machines else "here")
-    except OptionError as error:
-        raise UsageError(str(error)) from None
+    machine = as_hardware(options.machines[0] if options.machines else "here")
     sizes = {"context": options.context, "batch": options.batch, "prompt": options.prompt}
     found = plan_file(named[0], machine, **sizes, cache=options.cache or "float32")
     if as_json:
@@ -143,12 +145,12 @@ def _models(options: Options) -> list[Model]:
     named = bool(options.models or options.configs)
     words = ", ".join(f"--{name.replace('_', '-')}" for name, value in options.by_hand.items() if value is not None)
     if by_hand and named:
-        raise UsageError(complaint(words, "it together with --model or --config", "a model by name, or all its sizes"))
+        raise UsageError(complaint(words, "a size of a model that is named", "a model by name, or all its sizes"))
     if by_hand:
         missing = [f"--{name}" for name in ("layers", "width", "heads") if options.by_hand.get(name) is None]
         if missing:
             raise UsageError(complaint(", ".join(missing), f"nothing, with {words}", "a number for each"))
-        _check_heads(options.by_hand)
+        check_heads(options.by_hand)
         return [Model(source="sizes by hand", **by_hand)]
     if not named:
         hint = "qkv plan --list shows every model; --config PATH reads a config.json, --layers ... gives sizes by hand"
@@ -156,12 +158,12 @@ def _models(options: Options) -> list[Model]:
     return [*(_model(name) for name in options.models), *(read_config(path) for path in options.configs)]
 
 
-def _check_heads(sizes: dict[str, Any]) -> None:
-    """Check the heads here, so that a message names the options."""
+def check_heads(sizes: dict[str, Any]) -> None:
+    """Check the heads here, so that a message names the options. What is not a number of at least 1 is left."""
     width, heads, kv_heads = sizes["width"], sizes["heads"], sizes.get("kv_heads")
-    if heads < 1:
-        return  # Model refuses this itself
-    if kv_heads and kv_heads > 0 and heads % kv_heads:
+    if not isinstance(width, int) or not isinstance(heads, int) or heads < 1:
+        return  # formulas, or what Model refuses itself
+    if isinstance(kv_heads, int) and kv_heads > 0 and heads % kv_heads:
         raise OptionError(complaint("--kv-heads", f"{kv_heads} with --heads {heads}", "a divisor of --heads"))
     if sizes.get("head_width") is None and width % heads:
         hint = "or set the width of a head with --head-width"
@@ -178,10 +180,7 @@ def _model(name: str) -> Model:
         raise UsageError(complaint("--model", repr(name), "the name of a model", "qkv plan --list shows them"))
     if is_path(name):
         return read_config(name)
-    try:
-        return model_named(name)
-    except OptionError as error:
-        raise UsageError(str(error)) from None
+    return model_named(name)
 
 
 def chip_of(text: str) -> tuple[Hardware, str | None]:
@@ -223,14 +222,11 @@ def _machines(options: Options) -> tuple[list[Hardware], str | None]:
 
 
 def _plans(chosen: list[Model], options: Options) -> list[Plan]:
-    try:
-        machines, chip_link = _machines(options)
-        weights, cache = format_name("--weights", options.weights), format_name("--cache", options.cache)
-        link = None if options.link is None else as_link(options.link)
-        if options.spread is not None:
-            check_size("machines", options.spread, most=MAX_MACHINES)
-    except OptionError as error:
-        raise UsageError(str(error)) from None
+    machines, chip_link = _machines(options)
+    weights, cache = format_name("--weights", options.weights), format_name("--cache", options.cache)
+    link = None if options.link is None else as_link(options.link)
+    if options.spread is not None:
+        check_size("machines", options.spread, most=MAX_MACHINES)
     arguments: dict[str, Any] = {"context": options.context, "batch": options.batch, "prompt": options.prompt}
     arguments |= {"weights": weights, "cache": cache}
     spread = {"machines": options.spread, "link": link}

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from ..errors import OptionError, complaint
+from ..errors import complaint
 from ..exercises import progress as kept
 from ..exercises.bank import BankExercise, hint, named, names
 from ..exercises.bank.family import HINTS
@@ -177,10 +177,7 @@ def run(wanted: Sequence[str], seed: int | None, rounds: int, reset: bool, as_js
 
 
 def _chosen(wanted: Sequence[str]) -> list[str]:
-    try:
-        return list(dict.fromkeys(named(name).name for name in wanted)) or list(names())
-    except OptionError as error:
-        raise UsageError(str(error)) from None
+    return list(dict.fromkeys(named(name).name for name in wanted)) or list(names())
 
 
 def _questions(

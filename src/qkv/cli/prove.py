@@ -21,7 +21,7 @@ from rich.text import Text as Coloured
 
 from ..cost.lookup import match_name
 from ..derivation import describe
-from ..errors import OptionError, QkvError, complaint
+from ..errors import QkvError, complaint
 from ..render import document as d
 from ..render.escapes import line as on_one_line
 from ..render.to_terminal import COLOURS, inline
@@ -116,11 +116,8 @@ def _described(claim: Callable[..., Claim]) -> tuple[str, bool]:
 def _chosen(known: Mapping[str, Callable[..., Claim]], options: Options) -> dict[str, Callable[..., Claim]]:
     if not options.names:
         return {name: claim for name, claim in known.items() if not (options.quick and getattr(claim, "slow", False))}
-    try:
-        names = [match_name("claim", name, known, "the name of a claim", "qkv prove --list shows them")
-                 for name in options.names]  # fmt: skip
-    except OptionError as error:
-        raise UsageError(str(error)) from None
+    names = [match_name("claim", name, known, "the name of a claim", "qkv prove --list shows them")
+             for name in options.names]  # fmt: skip
     slow = [name for name in names if options.quick and getattr(known[name], "slow", False)]
     if slow:
         raise UsageError(
@@ -135,10 +132,7 @@ def _path(report: str | None) -> Path | None:
         return None
     from ..render.saving import writable
 
-    try:
-        return writable(report, "--report")
-    except OptionError as error:
-        raise UsageError(str(error)) from None
+    return writable(report, "--report")
 
 
 def _outcomes(chosen: Mapping[str, Callable[..., Claim]], go_on: Callable[[], None], quiet: bool) -> list[Outcome]:

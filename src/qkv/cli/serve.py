@@ -13,14 +13,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported,
 
 import typer
 
-from ..errors import MissingExtra, QkvError
-from .errors import with_options
+from ..errors import MissingExtra
+from ..render.escapes import clean
 
 if TYPE_CHECKING:
     from ..serving.app import Server
     from ..web.running import Place
 
-_OPTIONS = {"path": "MODEL", "host": "--host", "port": "--port", "token_file": "--token-file", "context": "--context"}
 _PACKAGES = ("jinja2", "starlette", "tokenizers", "uvicorn")
 
 
@@ -40,9 +39,8 @@ def run(model: str, as_json: bool, limits: dict[str, Any], **options: Any) -> No
             typer.echo(f"{server.name} is at {address} (Ctrl-C stops it)")
         sys.stdout.flush()
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # `say` has the reason
-            serve(model, limits=Limits(**limits), say=say, **options)
-    except QkvError as error:
-        raise with_options(error, _OPTIONS) from error
+    if sys.stderr is not None and sys.stderr.isatty():
+        typer.echo(clean(f"loading {model}"), err=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # `say` has the reason
+        serve(model, limits=Limits(**limits), say=say, **options)

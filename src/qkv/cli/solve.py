@@ -20,6 +20,7 @@ import typer
 from ..errors import OptionError, complaint
 from ..render.escapes import json_text, line
 from .errors import UsageError
+from .waiting import waiting
 
 if TYPE_CHECKING:
     from ..exercises import Exercise, Finding, Solution
@@ -113,8 +114,9 @@ def run(options: Options) -> bool:
 
 def give_solutions(entries: Sequence[Entry], brief: bool, paths: Sequence[Path], as_json: bool) -> bool:
     """Write the solutions into files, or print them one exercise at a time, with a count at the end."""
-    solutions = [entry.solution() if entry.understood else None for entry in entries]
-    documents = [_document(entry, solution, brief) for entry, solution in zip(entries, solutions, strict=True)]
+    with waiting(f"solving {len(entries)} exercises" if len(entries) > 1 else "solving"):
+        solutions = [entry.solution() if entry.understood else None for entry in entries]
+        documents = [_document(entry, solution, brief) for entry, solution in zip(entries, solutions, strict=True)]
     counts = _counts(entries, solutions)
     plain = [_as_dict(entry, solution) for entry, solution in zip(entries, solutions, strict=True)]
     for path in paths:
@@ -166,7 +168,7 @@ def _check_combinations(options: Options) -> None:
         raise UsageError(complaint(" and ".join(named), "together", "one of them"))
     if set_up and not own:
         hint = 'for example --x "2 3; -1 0" --wq "1 0; 0 1" --wk "1 1; 0 1" --wv "1 0; 0 2"'
-        raise UsageError(complaint(", ".join(set_up), "no matrices of your own", "matrices", hint))
+        raise UsageError(complaint(", ".join(set_up), "it without matrices", "your own numbers with it", hint))
     if own and options.seed is not None:
         raise UsageError(complaint("--seed", "it together with your own numbers", "one of them"))
     made = [name for name in ("copies", "export") if getattr(options, name) is not None]
@@ -198,10 +200,7 @@ def _entries(options: Options) -> list[Entry]:
     for word in words:
         if found and found[-1].in_bank and _PART.fullmatch(word.strip()):
             entry = found[-1]
-            try:
-                label = entry.exercise.only(word).asked[0].label
-            except OptionError as error:
-                raise UsageError(str(error)) from None
+            label = entry.exercise.only(word).asked[0].label
             found[-1] = Entry(entry.exercise, (*entry.parts, label))
         else:
             found += _of_word(word, options)
@@ -211,8 +210,12 @@ def _entries(options: Options) -> list[Entry]:
 def _of_word(word: str, options: Options) -> list[Entry]:
     """The exercises that an argument stands for: stdin, a record, a sheet, a question in words, or a name."""
     if word == "-":
-        return _read_words(sys.stdin.read())
+        return _read_words(_from_stdin())
+    from ..exercises.bank import names
+
     path = Path(word) if len(word) < 1000 and "\n" not in word else None
+    if path is not None and word.strip() and path.is_dir() and path.name not in names():
+        raise UsageError(complaint("NAME", f"{word!r}, which is a folder", "a file, a name of the bank, or a question"))
     if path is not None and path.is_file():
         if path.suffix.lower() in (".toml", ".json"):
             from ..exercises import Exercise
@@ -222,14 +225,20 @@ def _of_word(word: str, options: Options) -> list[Entry]:
     if path is not None and (path.suffix.lower() in (".md", ".txt", ".tex", ".pdf", ".docx", ".ipynb", ".toml", ".json")
                              and " " not in word):  # fmt: skip
         raise UsageError(complaint("NAME", repr(word), "an existing file, a name of the bank, or a question"))
-    if len(word.split()) > 2 or "?" in word:
+    if len(word.split()) > 2 or "?" in word or not word.strip():
         return _read_words(word)
     from ..exercises.bank import named
 
-    try:
-        return [Entry(named(word, options.seed))]
-    except OptionError as error:
-        raise UsageError(str(error)) from None
+    return [Entry(named(word, options.seed))]
+
+
+def _from_stdin() -> str:
+    """The text of the standard input, in any encoding that documents have."""
+    from ..documents import read_document
+
+    if sys.stdin is None:  # the parent process closed it
+        raise UsageError(complaint("-", "a closed standard input", "a question in words"))
+    return read_document(sys.stdin.buffer.read(), "standard input").source
 
 
 def _read_words(text: str) -> list[Entry]:
@@ -241,8 +250,11 @@ def _read_words(text: str) -> list[Entry]:
 
 
 def _read_sheet(path: Path) -> list[Entry]:
+    from ..documents import read_document
     from ..exercises.sheets import read_sheet
 
+    if not read_document(path).source.strip():
+        raise UsageError(complaint("FILE", f"{str(path)!r}, which is empty", "a sheet with questions"))
     entries = _from_readings(read_sheet(path))
     if not entries:
         raise OptionError(complaint("sheet", f"{path.name}, without a question", "an assignment"))
@@ -266,7 +278,10 @@ def _own_exercise(options: Options) -> Exercise:
         found = read_array(f"[{text}]") if found is None or not isinstance(found, list) else found
         if not isinstance(found, list) or not found:
             hint = 'rows with ";" between them: "2 3; -1 0"'
-            raise UsageError(complaint(f"--{name}", repr(text), "a matrix of numbers", hint))
+            wanted = "a matrix of numbers, with rows of one length"
+            if name == "mask":
+                wanted, hint = 'causal, "window(2, 0)" or a matrix of 0 and 1', 'rows with ";" between them: "1 0; 1 1"'
+            raise UsageError(complaint(f"--{name}", repr(text), wanted, hint))
         return found if isinstance(found[0], list) else [found]
 
     symbols = {"x": "X", "wq": "W_Q", "wk": "W_K", "wv": "W_V", "wo": "W_O", "q": "Q", "k": "K", "v": "V"}
@@ -304,10 +319,7 @@ def _path(name: str) -> Path:
     """The output file, checked before the work begins."""
     from ..render.saving import writable
 
-    try:
-        return writable(name, "--to", SUFFIXES)
-    except OptionError as error:
-        raise UsageError(str(error)) from None
+    return writable(name, "--to", SUFFIXES)
 
 
 def _document(entry: Entry, solution: Solution | None, brief: bool) -> Document:

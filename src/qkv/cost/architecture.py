@@ -45,7 +45,32 @@ class Latent:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """The sizes of a transformer; the comments below explain each.
+    """The sizes of a transformer.
+
+    Args:
+        name: What reports call it.
+        kind: "decoder", "encoder" or "encoder-decoder".
+        layers: Number of layers; of the decoder, if there is an encoder.
+        d_model: Width of a token between layers.
+        heads: Query heads.
+        kv_heads: Key/value heads; as many as `heads`.
+        head_width: Width of queries and keys of a head; d_model / heads.
+        value_width: Width of values of a head; head_width.
+        d_ff: Width of the feed-forward network; 4·d_model.
+        gated: Whether the feed-forward network has three matrices, not two.
+        vocabulary: Number of different tokens.
+        tied: Whether the output matrix is the embedding.
+        positions: Rows of a learned position table.
+        context: Longest context that the model was trained for; 0: unknown.
+        qkv_bias, out_bias, ff_bias, head_bias: Whether projections, feed-forward network and output matrix have biases.
+        norm: "rms" (one vector), "layer" (two) or "none".
+        norms_per_layer, final_norm, embedding_norm, qk_norm: Which norms there are; qk_norm is "head" or "wide".
+        rotary: Rotated coordinates of each head.
+        window, window_layers: Keys that a query of a windowed layer attends to, and how many layers have the window.
+        experts, experts_active, shared_experts, expert_d_ff, shared_gate, router_bias, dense_layers: Of a mixture of
+            experts.
+        latent: Sizes of latent attention.
+        encoder_layers, sinks, relative_buckets: Of encoder-decoders, sink logits and relative positions.
 
     >>> tiny = Model(layers=2, d_model=8, heads=4, kv_heads=2, d_ff=16, vocabulary=32)
     >>> tiny.parameters, tiny.cache_numbers, tiny.cache_bytes(tokens=10)
@@ -242,6 +267,9 @@ def _projections(model: Model) -> list[tuple[str, Number]]:
 
 def models() -> dict[str, Model]:
     """All presets of models.toml by name.
+
+    Returns:
+        A `Model` for each name.
 
     >>> models()["gpt-2"].parameters
     124439808

@@ -15,6 +15,7 @@ from ..similarity import Softmax
 from .architecture import NORM_VECTORS, Model, as_model
 from .counting import SUM_BYTES, Workload, backend_ledger
 from .ledger import Ledger, Line, Number, quotient
+from .price import latent_flops
 from .sizes import Sizes, check_size, compute_format, format_name, is_symbol, minimum, storage_bytes
 
 PARTS = ("embedding", "norms", "projections", "scores", "cache", "feed-forward", "logits")
@@ -130,6 +131,9 @@ def block(
     Returns:
         A `Ledger` with the lines and their totals.
 
+    Raises:
+        OptionError: `windowed` for a model without a window, or an argument out of range.
+
     >>> tiny = Model(layers=2, d_model=8, heads=4, kv_heads=2, d_ff=16, vocabulary=32)
     >>> [part for part in parts(block(tiny))]
     ['norms', 'projections', 'scores', 'cache', 'feed-forward']
@@ -143,7 +147,14 @@ def block(
 
 
 def parts(ledger: Ledger) -> dict[str, Ledger]:
-    """The lines of a ledger grouped by part: embedding, norms, projections, scores, cache, feed-forward, logits."""
+    """The lines of a ledger grouped by part: embedding, norms, projections, scores, cache, feed-forward, logits.
+
+    Args:
+        ledger: What `model_cost` or `block` returns.
+
+    Returns:
+        A `Ledger` for each part that has lines.
+    """
     found: dict[str, list[Line]] = {part: [] for part in PARTS}
     for line in ledger.lines:
         found.setdefault(line.name.partition(":")[0], []).append(line)
@@ -449,10 +460,13 @@ def state_bytes(model: Model) -> Number:
 def _latent(model: Model, step: StepSizes, window: Number | None) -> list[Line]:
     """Keys and values are made from the latent vectors (expanded), or queries are projected into the latent space
     (absorbed), whichever takes fewer flops; formulas take the latter, the choice for decoding."""
-    absorbed, expanded = _absorbed(model, step, window), _expanded(model, step, window)
-    less = sum(line.flops for line in expanded) - sum(line.flops for line in absorbed)
-    chosen = absorbed if is_symbol(less) or less >= 0 else expanded
     assert model.latent is not None
+    rank, rope = model.latent.kv_rank, model.latent.rope_width
+    widths = {"plain": model.head_width - rope, "rope": rope, "value": model.value_width}
+    counts = {"keys": step.batch * _attended(step, window), "pairs": attended_pairs(step, window)}
+    absorbed, expanded = latent_flops(model.heads, rank, **widths, queries=step.tokens, **counts)
+    less = expanded - absorbed
+    chosen = (_absorbed if is_symbol(less) or less >= 0 else _expanded)(model, step, window)
     cached = _cached(step, window, model.latent.kv_rank + model.latent.rope_width) if step.caches else []
     return [*_latent_projections(model, step), *chosen, *_out_projection(model, step), *cached]
 
@@ -487,11 +501,16 @@ def _absorbed(model: Model, step: StepSizes, window: Number | None) -> list[Line
     return [into, *scores, back]
 
 
+def _attended(step: StepSizes, window: Number | None) -> Number:
+    """The tokens of a sequence that a query attends to."""
+    return step.new + (step.past if window is None else minimum(window - 1, step.past))
+
+
 def _expanded(model: Model, step: StepSizes, window: Number | None) -> list[Line]:
     """Keys and values of every head, made again from the latent vectors of all attended tokens."""
     assert model.latent is not None
     h, rank, rope = model.heads, model.latent.kv_rank, model.latent.rope_width
-    keys = step.new + (step.past if window is None else minimum(window - 1, step.past))
+    keys = _attended(step, window)
     wide = model.head_width - rope + model.value_width
     up = projection_line("projections: latent, up", step.batch * keys, rank, h * wide, step)
     sizes = Sizes(step.batch, h, h, step.new, keys, model.head_width, model.value_width)

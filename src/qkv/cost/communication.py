@@ -441,6 +441,9 @@ class Link:
 def links() -> dict[str, Link]:
     """All links of links.toml by name.
 
+    Returns:
+        A `Link` for each name.
+
     >>> links()["10gbe"].bandwidth
     1180000000.0
     """

@@ -15,6 +15,9 @@ from .sizes import LARGEST
 FAMILIES_FILE = "families.toml"
 MAX_CONFIG_BYTES = 8 << 20  # a hundred times the largest known config
 SUPPORTED_LAYERS = ("full_attention", "sliding_attention")
+# Kinds of layers, and the beginnings of names of sizes, that only models with linear attention have.
+_LINEAR_LAYERS = ("linear_attention", "hybrid", "mamba", "recurrent")
+_LINEAR_FIELDS = ("linear_num_", "linear_key_", "linear_conv_", "mamba_", "ssm_", "time_step_")
 _BY_HAND = "give the sizes by hand: qkv plan --layers ... --width ... --heads ..., or qkv.cost.Model(...)"
 
 
@@ -29,6 +32,14 @@ def read_config(path: str | Path) -> Model:
 
     Raises:
         OptionError: the file cannot be read, or describes an architecture that is not supported.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> sizes = '"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257'
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "config.json").write_text(f'{{"model_type": "gpt2", {sizes}}}')
+    ...     read_config(folder).d_model
+    768
     """
     if not isinstance(path, str | Path):
         raise OptionTypeError(complaint("config", repr(path), "the path of a config.json or of its folder"))
@@ -54,6 +65,18 @@ def read_config(path: str | Path) -> Model:
 
 def config_model(text: str | bytes, name: str = "config", file: str = "config.json") -> Model:
     """The model that the text of a config.json describes.
+
+    Args:
+        text: The text of the file.
+        name: The name of the model.
+        file: The name of the file, for errors.
+
+    Returns:
+        A `Model` with the sizes of the file.
+
+    Raises:
+        OptionError: it is not JSON, or describes an architecture that is not supported.
+        OptionTypeError: it is not a JSON object.
 
     >>> sizes = '"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257'
     >>> config_model(f'{{"model_type": "gpt2", {sizes}}}').parameters
@@ -83,6 +106,7 @@ def model_of(config: dict[str, Any], name: str, file: str = "config.json") -> Mo
     kind, text, families = config.get("model_type"), config.get("text_config"), read_data(FAMILIES_FILE)
     if isinstance(text, dict) and isinstance(kind, str) and kind not in families:
         config, kind = text, text.get("model_type", f"{kind}_text")
+    _refuse_linear_attention(config, kind)
     if not isinstance(kind, str) or kind not in families:
         wanted = f"one of {', '.join(sorted(families))}"
         raise OptionError(complaint("model_type", _short(kind), wanted, _BY_HAND))
@@ -91,6 +115,16 @@ def model_of(config: dict[str, Any], name: str, file: str = "config.json") -> Mo
         return Model(name=name, source=f"{file} ({kind})", **given)
     except ShapeError as error:
         raise OptionError(f"{file}: {error}") from None
+
+
+def _refuse_linear_attention(config: dict[str, Any], kind: Any) -> None:
+    """Hybrids and recurrent models: counted as softmax attention, their cache would be far too large."""
+    lists = [config[name] for name in ("layer_types", "layers_block_type") if isinstance(config.get(name), list)]
+    listed = any(kind in _LINEAR_LAYERS for kinds in lists for kind in kinds if isinstance(kind, str))
+    if listed or any(name.startswith(_LINEAR_FIELDS) for name in config):
+        hint = "qkv.cost.count(..., state=qkv.GatedDelta) counts such a layer by itself"
+        given = f"{_short(kind)}, with layers of linear attention"
+        raise OptionError(complaint("model_type", given, "a model of softmax attention in all layers", hint))
 
 
 class Fields:

@@ -10,7 +10,7 @@ from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, compl
 from ..masks import Causal, Extent, Mask, Padding, Segments, Window, as_mask
 from ..masks.count import Reach, reach
 from ..masks.grid import as_size
-from ..similarity import AnySimilarity, FeatureMap, Polynomial, Softmax, as_similarity
+from ..similarity import AnySimilarity, FeatureMap, Polynomial, Sigmoid, Softmax, as_similarity
 from ..states import AnyState, Delta
 from .ledger import Ledger, Line, Number, as_sizes, quotient
 from .price import state_flops
@@ -208,7 +208,7 @@ def backends_for(similarity: AnySimilarity) -> tuple[str, ...]:
     """Backends that compute a similarity; the first is the default of "auto"."""
     if similarity.picks_one_key:
         return "argmax", "reference"
-    more = ("native",) if similarity.has_lse else ("linear",) if similarity.is_product else ()
+    more = ("native",) if similarity.has_scores else ("linear",) if similarity.is_product else ()
     return "blockwise", "reference", *more
 
 
@@ -289,7 +289,11 @@ def _weights(workload: Workload) -> list[Line]:
     flops: dict[str, Number] = {}
     if isinstance(similarity, Softmax):
         softcap = {} if similarity.softcap is None else {"softcap": 3 * pairs}  # divide, tanh, multiply
-        flops = {"scale": pairs, **softcap, "largest": pairs, "exponentials": 2 * pairs}  # subtract, exp
+        decay = {} if similarity.log_decay is None else {"decay": 2 * pairs}  # a difference of sums, added
+        flops = {"scale": pairs, **softcap, **decay, "largest": pairs, "exponentials": 2 * pairs}  # subtract, exp
+    elif isinstance(similarity, Sigmoid):
+        biased = {} if similarity.bias is None else {"bias": pairs}
+        flops = {"scale": pairs, **biased, "exponentials": 3 * pairs}  # exp, add, divide
     elif isinstance(similarity, Polynomial):
         # The offset is added, then degree − 1 multiplications.
         flops = {"power": (similarity.degree - (similarity.offset == 0)) * pairs}
@@ -494,6 +498,19 @@ def step(
 ) -> Ledger:
     """A decode step of a layer: one token for each sequence, with `past` tokens in the cache.
 
+    Args:
+        batch: Number of sequences; every size is a number, or a name for formulas.
+        past: Tokens in the cache before the step.
+        d_model: Width of a token between layers.
+        heads: Query heads.
+        kv_heads: Key/value heads, by default as many.
+        head_width: Width of a head, by default d_model / heads.
+        item: Bytes of a number.
+        cache_item: Bytes of a number in the cache, by default `item`.
+
+    Returns:
+        A `Ledger` with the lines and their totals.
+
     >>> found = step("b", "n", "d", "h", 1)
     >>> found.theta(at_most=[("h", "d")]), found.theta("traffic", at_most=[("h", "d")])
     (Θ(b·d² + b·d·n), Θ(b·d + b·d·n/h + d²))
@@ -537,6 +554,17 @@ def step_listing(
     """A decode step as the exercise's listing computes it with torch operators: `torch.cat` copies the past, and logits
     and weights are written and read again.
 
+    Args:
+        batch: Number of sequences; every size is a number, or a name for formulas.
+        past: Tokens in the cache before the step.
+        d_model: Width of a token between layers.
+        heads: Query heads.
+        kv_heads: Key/value heads, by default as many.
+        item: Bytes of a number.
+
+    Returns:
+        A `Ledger` with the lines and their totals.
+
     >>> step_listing("b", "n", "d", "h", 1).theta("traffic", at_most=[("h", "d")])
     Θ(b·h·n + b·d + b·d·n/h + d²)
     """
@@ -570,6 +598,17 @@ def layer_listing(
 ) -> Ledger:
     """Multi-head attention as the exercise's listing computes it, line by line, for a batch. Rearranged tensors are
     counted as copies.
+
+    Args:
+        batch: Number of sequences; every size is a number, or a name for formulas.
+        n_t: Tokens that ask.
+        n_s: Tokens that are attended to.
+        heads: Heads.
+        d_head: Width of a head.
+        item: Bytes of a number.
+
+    Returns:
+        A `Ledger` with the lines and their totals.
 
     >>> layer_listing("b", "n_t", "n_s", "h", "d_h").theta()
     Θ(b·d_h²·h²·n_s + b·d_h²·h²·n_t + b·d_h·h·n_s·n_t)

@@ -186,6 +186,8 @@ def use(machine: Machine | None) -> None:
 
     Raises:
         OptionTypeError: another type.
+
+    >>> use(None)  # from now on dispatch uses the built-in rates
     """
     if machine is not None and not isinstance(machine, Machine):
         raise OptionTypeError(complaint("machine", repr(machine), "a qkv.cost.Machine, or None"))
@@ -321,6 +323,9 @@ class Hardware:
 def hardware() -> dict[str, Hardware]:
     """All machines of hardware.toml by name, and "here", this machine.
 
+    Returns:
+        A `Hardware` for each name.
+
     >>> hardware()["h100-sxm"].bandwidth
     3350000000000.0
     """
@@ -333,7 +338,7 @@ def as_hardware(given: Any) -> Hardware:
         return given
     if not isinstance(given, str):
         raise OptionTypeError(complaint("hardware", repr(given), "a qkv.cost.Hardware or the name of one"))
-    hint = "qkv plan --list shows every name; qkv.cost.Hardware(...) describes another machine"
+    hint = "qkv plan --list shows every name; --chip, or qkv.cost.Hardware(...), describes another machine"
     name = match_name("hardware", given, [HERE, *read_data(HARDWARE_FILE)], "the name of a machine", hint)
     return _here() if name == HERE else _preset(name)
 

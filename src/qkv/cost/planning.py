@@ -137,7 +137,9 @@ class Plan:
     def _repr_html_(self) -> str:
         from html import escape
 
-        return f"<pre>{escape(str(self))}</pre>"
+        from ..notebook import framed
+
+        return framed(f"<pre>{escape(str(self))}</pre>")
 
     def __str__(self) -> str:
         from .report import plan_text

@@ -73,6 +73,26 @@ def linear_flops(queries: int, keys: int, features: int, width: int, width_v: in
     return product_flops(queries + keys, features * (width_v + 1)) + product_flops(pairs, width + width_v)
 
 
+def latent_flops(
+    heads: Any, rank: Any, *, plain: Any, rope: Any, value: Any, queries: Any, keys: Any, pairs: Any
+) -> tuple[Any, Any]:
+    """Flops of latent attention: absorbed, where queries and outputs are projected, and expanded, where keys and values
+    of all heads are computed from `keys` latents. What both do is left out.
+
+    Args:
+        heads, rank: query heads, and the width of a latent.
+        plain, rope, value: widths of a head: of queries without and with rotary positions, and of values.
+        queries, keys, pairs: new tokens, all attended tokens, and attended pairs of both, over the batch.
+
+    >>> latent_flops(16, 512, plain=128, rope=64, value=128, queries=1, keys=4097, pairs=4097)
+    (146834432, 17225220096)
+    """
+    wide = rank * (plain + value)
+    absorbed = queries * wide + pairs * (2 * rank + rope)
+    expanded = keys * wide + pairs * (plain + rope + value)
+    return 2 * heads * absorbed, 2 * heads * expanded
+
+
 def state_flops(queries: Any, keys: Any, features: Any, columns: Any, rule: str, gated: bool) -> dict[str, Any]:
     """Flops of a state, features × columns, that is changed by every key and read by every query, line by line.
 

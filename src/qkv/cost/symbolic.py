@@ -16,6 +16,15 @@ Powers = dict[Any, Any]
 def symbols(names: str) -> Any:
     """Symbols for sizes, which are integers of at least 1.
 
+    Args:
+        names: The names, with spaces between them.
+
+    Returns:
+        One SymPy symbol, or a tuple of several.
+
+    Raises:
+        OptionTypeError: `names` is not a text with a name.
+
     >>> b, n = symbols("b n")
     >>> text(2 * b * n**2)
     '2·b·n²'
@@ -138,6 +147,12 @@ class Theta:
 
 def text(formula: Any) -> str:
     """A formula as one line of text, with terms sorted by degree.
+
+    Args:
+        formula: A SymPy expression or a number.
+
+    Returns:
+        The text, with · for products and superscripts for powers.
 
     >>> b, h, n, d = symbols("b h n d")
     >>> text(d**2 + b * n * d / h + sympy.Rational(3, 2) * n)

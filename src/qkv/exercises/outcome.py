@@ -53,6 +53,13 @@ class Outcome:
     def __str__(self) -> str:
         return f"{self.kind}: {self.words()}"
 
+    def _repr_html_(self) -> str:
+        from ..notebook import table
+
+        found = {"outcome": self.kind, "why": self.words(), "known mistake": ", ".join(self.mistakes)}
+        found |= {"right only if": self.condition or ""}
+        return table((name, text) for name, text in found.items() if text)
+
     @property
     def codes(self) -> tuple[str, ...]:
         """The codes of all findings, those of pieces included."""

@@ -126,6 +126,8 @@ class Convention(_Record):
 
 
 class Option(_Record):
+    """One option of a choice: its label, and its text."""
+
     label: str
     text: str
 
@@ -332,7 +334,14 @@ def roles() -> tuple[str, ...]:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of an exercise."""
+    """The JSON schema of an exercise.
+
+    Returns:
+        The schema as `json.dumps` takes it.
+
+    >>> sorted(schema()["properties"])[:3]
+    ['asked', 'conventions', 'definitions']
+    """
     return Exercise.model_json_schema()
 
 

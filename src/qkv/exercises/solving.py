@@ -146,6 +146,12 @@ def quantities() -> dict[str, dict[str, str]]:
 def solve(exercise: Exercise) -> Solution:
     """Solve every question of an exercise; one that cannot be solved is refused, with what would be needed.
 
+    Args:
+        exercise: The exercise, from the bank, from a sheet or made by hand.
+
+    Returns:
+        The solution: an answer with its derivation, or findings, for each question.
+
     >>> from qkv.exercises import Asked, Exercise, Given, solve
     >>> scores = Given(role="scores", value=[0, 0])
     >>> solve(Exercise(givens=[scores], asked=[Asked(quantity="softmax")])).parts[0].answer.text

@@ -13,6 +13,7 @@ from qkv.figures.chart import chart, roofline
 from qkv.figures.heat import heat_map, small_map
 from qkv.figures.marks import Bars, Dots, Level, Line
 from qkv.figures.page import Table, page
+from qkv.figures.shown import show
 from qkv.figures.theme import STYLE, standalone
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "page",
     "readable",
     "roofline",
+    "show",
     "small_map",
     "standalone",
 ]

@@ -76,7 +76,7 @@ def page(title: str, figures: Iterable[str], tables: Iterable[Table] = (), note:
         parts.append(
             tag(
                 "figure",
-                _own_ids(_checked(figure), which),
+                _own_ids(checked(figure), which),
                 class_="scroll",
                 tabindex="0",
                 aria_label=f"Figure {which + 1}",
@@ -97,7 +97,8 @@ def page(title: str, figures: Iterable[str], tables: Iterable[Table] = (), note:
     return f'<!doctype html>\n<html lang="en">\n<head>{head}</head>\n<body>\n{body}\n</body>\n</html>\n'
 
 
-def _checked(figure: object) -> str:
+def checked(figure: object) -> str:
+    """The figure, if it is an <svg> element."""
     if not isinstance(figure, str):
         raise OptionTypeError(complaint("figures", type(figure).__name__, "texts of <svg> elements"))
     try:

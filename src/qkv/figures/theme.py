@@ -100,7 +100,8 @@ def _dark_rules() -> str:
     return "".join(f"{selector}{{{rule}}}" for selector, rule in rules.items())
 
 
-STYLE = f"@media screen and (prefers-color-scheme:dark){{{_dark_rules()}}}"
+DARK_RULES = _dark_rules()
+STYLE = f"@media screen and (prefers-color-scheme:dark){{{DARK_RULES}}}"
 
 
 def standalone(svg: str) -> str:

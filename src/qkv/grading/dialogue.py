@@ -69,6 +69,11 @@ class Dialogue:
     after `corrections` of them it is left. An answer that cannot be read is asked for once more and is not held against
     anybody. Then every right part with a known mistake (at most `challenges` of them) meets that mistake's answer.
 
+    Args:
+        exercise: The exercise.
+        corrections: How often a part that is not right is corrected.
+        challenges: How many right parts are challenged; None challenges all.
+
     >>> from qkv.exercises import bank
     >>> talk = Dialogue(bank.named("scaling"), challenges=0)
     >>> print(talk.hear("Answer (a): d \\\\mu^2\\nAnswer (b): d\\nAnswer (c): \\\\sqrt{d}").splitlines()[0])

@@ -149,6 +149,9 @@ def grade(
 
     Returns:
         The report: a row for each part, in the order of the questions.
+
+    Raises:
+        OptionTypeError: `chat` is not a `Chat`.
     """
     if not isinstance(chat, Chat):
         hint = "qkv.reading.read_chat(path) gives one"

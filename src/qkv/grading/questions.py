@@ -24,7 +24,20 @@ _STAND_IN = "97"  # the number of a question while it is read, which no part of 
 
 
 def from_sheet(source: str | Path) -> dict[str, Exercise]:
-    """The questions of a sheet by their numbers; parts that were not understood are kept, so that they have a row."""
+    """The questions of a sheet by their numbers; parts that were not understood are kept, so that they have a row.
+
+    Args:
+        source: The path of a document as a `Path`, or a text.
+
+    Returns:
+        The exercises by their numbers.
+
+    Raises:
+        OptionError: no question is understood.
+
+    >>> list(from_sheet("2. A layer has width 96 and 8 heads. What is the width of a head?"))
+    ['2']
+    """
     found = grouped(read_sheet(source))
     if not any(_understood(each) for each in found.values()):
         raise OptionError(complaint("sheet", "a text without a question that is understood", "a sheet of exercises"))
@@ -34,6 +47,15 @@ def from_sheet(source: str | Path) -> dict[str, Exercise]:
 
 def from_bank(names: Iterable[str]) -> dict[str, Exercise]:
     """Exercises of the bank by question: "4=decoding", "4=decoding:7" for a variant, or a file of a record.
+
+    Args:
+        names: NUMBER=NAME, NUMBER=NAME:SEED or NUMBER=FILE.
+
+    Returns:
+        The exercises by the numbers of the questions.
+
+    Raises:
+        OptionError: another form, or an unknown name.
 
     >>> list(from_bank(["4=decoding"]))
     ['4']
@@ -55,6 +77,17 @@ def from_chat(chat: Chat) -> dict[str, Exercise]:
     """The questions that the student's turns put, by the numbers of headings and prompts.
 
     A question without a number is called by its place among the questions, or by its turn where others have numbers.
+
+    Args:
+        chat: What `qkv.reading.read_chat` returns.
+
+    Returns:
+        The exercises by their numbers.
+
+    >>> from qkv.reading import read_chat
+    >>> chat = "Student: Problem 2. A layer has width 96 and 8 heads. What is the width of a head?\\n\\nTutor: 12"
+    >>> list(from_chat(read_chat(chat)))
+    ['2']
     """
     drafts: list[_Draft] = []
     current: _Draft | None = None

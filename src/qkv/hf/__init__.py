@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..errors import MissingExtra
 
 _NAMES = {
-    "caches": "PagedCache PagedEncoderDecoderCache cache",
+    "caches": "PagedCache PagedEncoderDecoderCache cache load_cache save_cache",
     "checkpoint": "Loaded load",
     "conversion": "Conversion convert",
     "interface": "CapturedAttention HeadStatistics capture head_statistics layer_calls register reset_layer_calls",
@@ -19,7 +19,7 @@ _MODULE_OF_NAME = {name: module for module, names in _NAMES.items() for name in 
 __all__ = list(_MODULE_OF_NAME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
-    from .caches import PagedCache, PagedEncoderDecoderCache, cache
+    from .caches import PagedCache, PagedEncoderDecoderCache, cache, load_cache, save_cache
     from .checkpoint import Loaded, load
     from .conversion import Conversion, convert
     from .interface import (

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from contextvars import ContextVar
 from functools import lru_cache, wraps
 from typing import Any, NamedTuple
@@ -16,38 +13,42 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.utils import output_capturing
-from transformers.utils.generic import TransformersKwargs
 
 from ..errors import BackendRefused, complaint
 from ..functional import attention
 from ..masks import Causal, Window
 from ..masks.joined import join_masks
 from ..similarity import Softmax
-from .layers import LayerCall, PagedStates, layer_name, layer_refused, match_dtype
+from .layers import (
+    LAYER_CALLS,
+    LayerCall,
+    PagedStates,
+    class_source,
+    layer_name,
+    layer_refused,
+    match_dtype,
+    refuse_unknown_arguments,
+)
 from .masks import ADDITIVE_MASK_CONFIGS, LazyMask, make_mask, read_mask_tensor
-
-_LAYER_CALLS: Counter[tuple[str, int | None]] = Counter()
-
-# Arguments that models pass to their layers and that do not change attention, apart from the mask.
-_KNOWN = frozenset(TransformersKwargs.__annotations__) | {
-    "cache_position", "deterministic", "labels", "logits_to_keep", "output_router_logits", "position_embeddings",
-    "past_key_values", "return_dict", "token_type_ids", "use_cache",
-}  # fmt: skip
+from .recurrent import prepare_layers, warn_of_others
 
 
 def layer_calls() -> Counter[str]:
     """Calls of each attention layer since `reset_layer_calls()`; keys are "LlamaAttention 0" and so on.
 
+    Returns:
+        How often each layer ran.
+
     >>> reset_layer_calls()
     >>> layer_calls()
     Counter()
     """
-    return Counter({layer_name(*layer): count for layer, count in _LAYER_CALLS.items()})
+    return Counter({layer_name(*layer): count for layer, count in LAYER_CALLS.items()})
 
 
 def reset_layer_calls() -> None:
     """Reset the counts of `layer_calls`."""
-    _LAYER_CALLS.clear()
+    LAYER_CALLS.clear()
 
 
 def attention_forward(
@@ -75,9 +76,7 @@ def attention_forward(
     Returns:
         (batch, n, heads, value_width), and the weights if they are requested.
     """
-    for name, given in others.items():
-        if name not in _KNOWN and given is not None:
-            raise layer_refused(module, f"it passes {name}=, which qkv does not support")
+    refuse_unknown_arguments(module, others)
     edges, separated = others.get("cu_seq_lens_q"), isinstance(attention_mask, LazyMask) and attention_mask.rules.others
     if edges is not None and edges.numel() > 2 and not separated:
         reason = "cu_seq_lens_q= packs several documents, but position_ids= do not define where each begins"
@@ -96,6 +95,9 @@ def attention_forward(
         key, value = match_dtype(query, key, value)
         mask = added = None
         if isinstance(attention_mask, LazyMask):
+            if attention_mask.sizes.keys != key.shape[2]:
+                reason = f"its mask is for {attention_mask.sizes.keys} keys, and its cache has {key.shape[2]}"
+                raise layer_refused(module, reason)
             mask = attention_mask.mask()
         elif attention_mask is not None:
             mask, added = read_mask_tensor(query, attention_mask, key.shape[2])
@@ -111,7 +113,7 @@ def attention_forward(
             return_lse=False, return_weights=return_weights,
         )  # fmt: skip
         out, weights = answer if isinstance(answer, tuple) else (answer, None)
-    _LAYER_CALLS[type(module).__name__, getattr(module, "layer_idx", None)] += 1
+    LAYER_CALLS[type(module).__name__, getattr(module, "layer_idx", None)] += 1
     return out.transpose(1, 2).contiguous(), weights
 
 
@@ -161,9 +163,12 @@ def _wrap_method(method: str) -> None:
     @wraps(original)
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
         if method != "post_init":
+            if method == "set_attn_implementation":
+                prepare_layers(self)
             _check_model(self, args[0] if args else kwargs.get("attn_implementation"))
         result = original(self, *args, **kwargs)
         if method == "post_init":
+            prepare_layers(self)
             _check_model(self, getattr(self.config, "_attn_implementation", None))
         return result
 
@@ -175,9 +180,10 @@ def _check_model(model: PreTrainedModel, implementation: Any) -> None:
     if not model._supports_sdpa:
         ADDITIVE_MASK_CONFIGS.add(type(model.config))
     if implementation == NAME:
-        if not type(model)._can_set_attn_implementation() or _CLASS_TABLE.search(_source(type(model), True)):
+        if not type(model)._can_set_attn_implementation() or _CLASS_TABLE.search(class_source(type(model), True)):
             raise _model_refused(model, f"{type(model).__module__} does not use transformers' attention interface")
         check_layers(model)
+        warn_of_others(model)
 
 
 def check_uses_qkv(model: PreTrainedModel, config: Any, reason: str) -> None:
@@ -196,21 +202,12 @@ def check_layers(model: nn.Module) -> None:
     """Refuse a model with an attention layer that does not use transformers' attention interface."""
     for path, module in model.named_modules():
         kind = type(module)
-        if "Attention" not in kind.__name__ or any(_REGISTRY_CALL in _source(type(part)) for part in module.modules()):
+        if "Attention" not in kind.__name__ or any(
+            _REGISTRY_CALL in class_source(type(part)) for part in module.modules()
+        ):
             continue
-        if any(word in _source(kind) for word in _ATTENTION_OPS):
+        if any(word in class_source(kind) for word in _ATTENTION_OPS):
             raise _model_refused(model, f"{path or 'it'} ({kind.__name__}) computes attention itself")
-
-
-@lru_cache
-def _source(kind: type[nn.Module], whole_module: bool = False) -> str:
-    """The source of the class and of its base classes outside torch, or of its whole module."""
-    own = [part for part in kind.__mro__ if not part.__module__.startswith("torch.") and part is not object]
-    texts = []
-    for part in [sys.modules.get(kind.__module__)] if whole_module else own:
-        with suppress(OSError, TypeError):  # defined in an interactive session or by a decorator
-            texts.append(inspect.getsource(part))  # pyright: ignore[reportArgumentType]
-    return "\n".join(texts)
 
 
 _CAPTURE_NAME = "qkv_capture"
@@ -307,6 +304,12 @@ class HeadStatistics(NamedTuple):
 
 def head_statistics(weights: Tensor) -> HeadStatistics:
     """Statistics of weights (batch, heads, n, n), as returned by `capture`.
+
+    Args:
+        weights: (batch, heads, n, n).
+
+    Returns:
+        Means over the queries of each head, (batch, heads) each.
 
     >>> found = head_statistics(torch.tensor([[[[1.0, 0.0], [0.25, 0.75]]]]))
     >>> float(found.first), float(found.previous), float(found.itself)

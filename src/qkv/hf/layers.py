@@ -11,6 +11,12 @@ rows of a batch have different lengths and need no mask; `_stored` says which po
 
 from __future__ import annotations
 
+import copy
+import inspect
+import sys
+from collections import Counter
+from contextlib import suppress
+from functools import lru_cache, wraps
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -18,9 +24,11 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.utils._pytree import tree_leaves
 from transformers.cache_utils import CacheLayerMixin
+from transformers.utils.generic import TransformersKwargs
 
 from ..cache import KVCache
 from ..cache.decode import decode
+from ..cache.latents import decode_latents, expand_latents
 from ..errors import BackendRefused, MaskError, OptionError, ShapeError, complaint
 from ..functional import attention
 from ..inputs import check_size
@@ -28,6 +36,15 @@ from ..masks import Dense, Mask, Padding, Window
 from ..masks.joined import join_masks
 from ..similarity import Softmax
 from .masks import LazyMask, read_mask_tensor
+
+# Calls of each layer that qkv served: its class and index.
+LAYER_CALLS: Counter[tuple[str, int | None]] = Counter()
+
+# Arguments that models pass to their layers and that do not change attention, apart from the mask.
+_KNOWN = frozenset(TransformersKwargs.__annotations__) | {
+    "cache_position", "deterministic", "labels", "logits_to_keep", "output_router_logits", "position_embeddings",
+    "past_key_values", "return_dict", "token_type_ids", "use_cache",
+}  # fmt: skip
 
 
 class PagedStates:
@@ -183,6 +200,12 @@ class PagedLayer(CacheLayerMixin):
     def _index_positions(self, index: Any) -> None:
         self._real, self._stored = (None if each is None else each[index] for each in (self._real, self._stored))
 
+    def fork(self) -> PagedLayer:
+        """An independent layer with the same tokens, which are not copied."""
+        new = copy.copy(self)
+        new.cache = None if self.cache is None else self.cache.fork()
+        return new
+
     def reset(self) -> None:
         self._pending = None
         self._clear()
@@ -231,7 +254,8 @@ class PagedLayer(CacheLayerMixin):
             raise layer_refused(call.module, "it reads keys that another layer or an earlier call has appended")
         self._pending = None
         new_key, new_value = match_dtype(call.query, states[0].new, states[1].new)
-        call = call._replace(key=new_key, value=new_value)
+        call = self._read(call._replace(key=new_key, value=new_value))
+        new_key = call.key
         lazy_mask = call.given if isinstance(call.given, LazyMask) else None
         n = new_key.shape[2]
         if call.query.shape[2] != n:
@@ -246,11 +270,25 @@ class PagedLayer(CacheLayerMixin):
             plain_step = self._covers(lazy_mask) and self._continues(lazy_mask, call.bias)
         if plain_step and not call.return_weights:
             # Only causal and the cache's window: `decode` can use its plan.
-            out = decode(call.query, new_key, new_value, self.tokens, similarity=call.similarity, bias=call.bias)
+            out = self.decode(call.query, new_key, call.value, similarity=call.similarity, bias=call.bias)
             self.length += n
             self._real = None if lazy_mask is None else lazy_mask.keep
             return out, None
         return run_call(self, call)
+
+    def _read(self, call: LayerCall) -> LayerCall:
+        """A call with what is stored of its tokens as key and value."""
+        return call
+
+    def decode(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+        return decode(query, key, value, self.tokens, **options)
+
+    def append(self, key: Tensor, value: Tensor) -> None:
+        self.tokens.append(key, value)
+
+    def expanded(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of every head, from what is stored."""
+        return key, value
 
     def _covers(self, lazy_mask: LazyMask) -> bool:
         """Whether causal and the cache's window are equivalent to the mask's rules."""
@@ -276,13 +314,52 @@ def match_dtype(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tens
 
 
 class LatentLayer(PagedLayer):
-    """For models that cache latents and compute keys and values from all of them in every step: returns tensors."""
+    """For models with latent attention (MLA): a latent and a rotary key of each token are stored, once for all heads.
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
-        self._ensure_cache(key_states, value_states)
-        self.tokens.append(key_states, value_states)
-        self.length += key_states.shape[2]
-        return tuple(tensor.to(key_states.dtype) for tensor in self.tokens.tensors())
+    Their layers call `expand_kv` on what `update` returns; `pass_on_latents` lets it hand `PagedStates` on.
+    """
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Create the cache for latents and rotary keys of these widths."""
+        batch, _, _, rank = key_states.shape
+        sizes = {"value_width": rank, "capacity": self.capacity, "window": self.window, "latent": True}
+        self.cache = KVCache(batch, 1, rank + value_states.shape[3], dtype=self.storage, **sizes)
+        self.cache.keep_past = self.record_past
+
+    def _read(self, call: LayerCall) -> LayerCall:
+        projection: Any = call.module.kv_b_proj
+        if type(projection) is not nn.Linear or projection.bias is not None:
+            given = f"its kv_b_proj is {projection}, and latents are decoded with the weights of a linear layer"
+            raise layer_refused(call.module, f"{given} without bias; use transformers' own cache")
+        self.up = projection.weight.to(call.query.dtype).view(call.query.shape[1], -1, call.key.shape[3])
+        self.query_width = call.query.shape[3]
+        return call._replace(key=torch.cat([call.key, call.value], dim=-1), value=call.key)
+
+    def decode(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+        return decode_latents(query, key, self.up, self.tokens, **options)
+
+    def append(self, key: Tensor, value: Tensor) -> None:
+        self.tokens.append(key)
+
+    def expanded(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        return expand_latents(key, self.up, self.query_width)
+
+
+def pass_on_latents(model: nn.Module) -> None:
+    """Let `expand_kv` of the model's classes return `PagedStates` as they are; it is unchanged for tensors."""
+    kinds: set[Any] = {type(module) for module in model.modules() if hasattr(module, "expand_kv")}
+    for kind in kinds:
+        original = kind.expand_kv
+        if getattr(original, "passes_on", False):
+            continue
+
+        @wraps(original)
+        def wrapped(self: Any, kv_nope: Any, k_rot: Any, original: Any = original) -> Any:
+            is_paged = isinstance(kv_nope, PagedStates)
+            return (kv_nope, k_rot) if is_paged else original(self, kv_nope, k_rot)
+
+        wrapped.passes_on = True  # pyright: ignore[reportAttributeAccessIssue]
+        kind.expand_kv = wrapped
 
 
 class LayerCall(NamedTuple):
@@ -318,8 +395,8 @@ def run_call(layer: PagedLayer, call: LayerCall) -> tuple[Tensor, Tensor | None]
             raise layer_refused(call.module, "its new tokens attend to later tokens, which requires an empty cache")
         mask = join_masks(*call_masks.masks, None if real is None else Padding(keep=real))
         options = {"similarity": call.similarity, "mask": mask, "bias": call_masks.bias}
-        out = attention(call.query, call.key, call.value, **options)
-        layer.tokens.append(call.key, call.value)
+        out = attention(call.query, *layer.expanded(call.key, call.value), **options)
+        layer.append(call.key, call.value)
         layer.record_append(total, real, None, real is not None)
     else:
         stored = None
@@ -393,11 +470,11 @@ def _decode_call(
         padding = Padding(keep=_stored_columns(real[:, None, None], stored_all)[:, 0, 0])
     options = {"similarity": call.similarity, "mask": join_masks(*masks, padding), "bias": bias}
     if stored is None:
-        return decode(call.query, call.key, call.value, layer.tokens, **options), padding is not None
+        return layer.decode(call.query, call.key, call.value, **options), padding is not None
     # Move the tokens that are stored to the front, and their outputs back.
     order = torch.argsort(~stored, dim=1, stable=True)
     query, key, value = (_select_tokens(tensor, order) for tensor in (call.query, call.key, call.value))
-    out = decode(query, key, value, layer.tokens, **options, lengths=stored.sum(1))
+    out = layer.decode(query, key, value, **options, lengths=stored.sum(1))
     return _select_tokens(out, order.argsort(1)), padding is not None
 
 
@@ -438,7 +515,8 @@ def _compute_weights(
     if real is not None:
         cells = cells & real[:, None, None]
     # With a token of zeros at the end, in case that nothing is stored.
-    states = (pad(tensor.to(call.query.dtype), (0, 0, 0, 1)) for tensor in layer.tokens.tensors())
+    key, value = (tensor.to(call.query.dtype) for tensor in layer.tokens.tensors())
+    states = (pad(tensor, (0, 0, 0, 1)) for tensor in layer.expanded(key, value))
     keys, values = (_select_tokens(tensor, (places - first).clamp(min=0)) for tensor in states)
     options = {"similarity": call.similarity, "mask": Dense.borrowed(cells), "bias": call_masks.bias}
     return attention(call.query, keys, values, **options, return_weights=True)[1]
@@ -453,3 +531,21 @@ def layer_refused(module: nn.Module, reason: str) -> BackendRefused:
     """The error for a layer that qkv cannot run."""
     name = layer_name(type(module).__name__, getattr(module, "layer_idx", None))
     return BackendRefused(f"{name}: qkv cannot run this layer: {reason}.", (reason,))
+
+
+def refuse_unknown_arguments(module: nn.Module, others: dict[str, Any]) -> None:
+    """Refuse arguments of a layer's call that might change its result."""
+    for name, given in others.items():
+        if name not in _KNOWN and given is not None:
+            raise layer_refused(module, f"it passes {name}=, which qkv does not support")
+
+
+@lru_cache
+def class_source(kind: type[nn.Module], whole_module: bool = False) -> str:
+    """The source of the class and of its base classes outside torch, or of its whole module."""
+    own = [part for part in kind.__mro__ if not part.__module__.startswith("torch.") and part is not object]
+    texts = []
+    for part in [sys.modules.get(kind.__module__)] if whole_module else own:
+        with suppress(OSError, TypeError):  # defined in an interactive session or by a decorator
+            texts.append(inspect.getsource(part))  # pyright: ignore[reportArgumentType]
+    return "\n".join(texts)

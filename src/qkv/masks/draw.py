@@ -64,8 +64,8 @@ def html(mask: Mask) -> str:
         path = "".join(f"M{c * step} {r * step}h11v11h-11z" for r, c in places if picture.signs[r][c] == sign)
         cells += f'<path fill-opacity="{opacity}" d="{path}"/>' if path else ""
     name, about = escape(repr(mask)), escape(picture.population)
-    legend = "Rows are queries, columns are keys; dark cells attend (True), light cells do not (False)"
-    legend += f", grey cells in part; each stands for {picture.block}" if picture.block else ""
+    legend = "Rows are queries, columns are keys; full cells attend (True), faint cells do not (False)"
+    legend += f", half-full cells in part; each stands for {picture.block}" if picture.block else ""
     wide, tall = max(1, len(picture.keys)) * step, max(1, len(picture.rows)) * step
     # currentColor follows the notebook's theme, light or dark.
     return (

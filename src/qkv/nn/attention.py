@@ -14,9 +14,11 @@ from ..functional import attention
 from ..inputs import check_dropout, check_size
 from ..masks import Mask
 from ..shapes import Float
-from ..similarity import AnySimilarity, Argmax, FeatureMap, Softmax, as_similarity
+from ..similarity import AnySimilarity, FeatureMap, Sigmoid, Softmax, as_similarity
 from .module import ConfiguredModule, check_features, local_part
 from .positions import AddedPositions, BiasPositions, PositionRange, Rotary, check_positions, positions_after
+
+LOGITS = ("sink", "score_bias")  # the names of a module's tensor of Softmax, and of Sigmoid
 
 KeyValue = tuple[Tensor, Tensor]
 
@@ -81,29 +83,36 @@ class Attention(ConfiguredModule):
         self.value = nn.Linear(self.context_width, self.kv_heads * self.head_width, bias)
         self.out = nn.Linear(self.heads * self.head_width, self.width, bias)
         self.positions = check_positions(positions, self.width, self.heads, self.head_width)
-        if isinstance(self.positions, BiasPositions) and not chosen.has_lse:
+        if isinstance(self.positions, BiasPositions) and not chosen.has_scores:
             kind = type(self.positions).__name__
-            hint = "only softmax scores take a bias; use Rotary, Learned or Sinusoidal"
-            raise OptionError(complaint("positions", f"{kind} with {chosen!r}", "Softmax", hint))
+            hint = "only the scores of Softmax and Sigmoid take a bias; use Rotary, Learned or Sinusoidal"
+            raise OptionError(complaint("positions", f"{kind} with {chosen!r}", "Softmax or Sigmoid", hint))
         # The similarity's module, parameter or tensor is part of this module.
         if isinstance(chosen, FeatureMap) and isinstance(chosen.map, nn.Module):
             self.map = chosen.map
-        sink = chosen.sink if isinstance(chosen, Softmax) else None
-        if isinstance(sink, Tensor):
-            if sink.numel() != 1 and tuple(sink.shape) != (self.heads,):
+        if getattr(chosen, "log_decay", None) is not None:
+            hint = "gates belong to the tokens of a call: give them to qkv.attention and qkv.decode"
+            raise OptionError(complaint("similarity", repr(chosen), "one without log_decay", hint))
+        name, logits = LOGITS[0], getattr(chosen, "sink", None)
+        if isinstance(chosen, Sigmoid):
+            name, logits = LOGITS[1], chosen.bias
+        if isinstance(logits, Tensor):
+            if logits.numel() != 1 and tuple(logits.shape) != (self.heads,):
                 wanted = f"({self.heads},): one logit per query head"
-                raise ShapeError(complaint("sink", f"shape {tuple(sink.shape)}", wanted))
-            if isinstance(sink, nn.Parameter):
-                self.sink = sink
+                raise ShapeError(complaint(name, f"shape {tuple(logits.shape)}", wanted))
+            if isinstance(logits, nn.Parameter):
+                self.register_parameter(name, logits)
             else:
-                self.register_buffer("sink", sink)
+                self.register_buffer(name, logits)
 
     @property
     def similarity(self) -> AnySimilarity:
-        """The similarity, with the module's current sink, which may have been moved or loaded."""
+        """The similarity, with the module's current sink or bias, which may have been moved or loaded."""
         similarity = self._similarity
         if isinstance(similarity, Softmax) and isinstance(similarity.sink, Tensor):
             return Softmax(similarity.scale, similarity.softcap, local_part(self.sink))
+        if isinstance(similarity, Sigmoid) and isinstance(similarity.bias, Tensor):
+            return Sigmoid(similarity.scale, local_part(self.score_bias))
         return similarity
 
     def extra_repr(self) -> str:
@@ -121,7 +130,7 @@ class Attention(ConfiguredModule):
             capacity: Capacity of a `KVCache`.
         """
         similarity = self.similarity
-        if isinstance(similarity, Softmax | Argmax):
+        if not similarity.is_product:
             return KVCache(batch, self.kv_heads, self.head_width, capacity=capacity, dtype=dtype)
         return LinearState(similarity, batch, self.kv_heads, self.head_width)
 

@@ -34,7 +34,7 @@ _MODELS: dict[str, Any] = {
 }
 _OPTION_CLASSES: dict[str, Any] = {
     name: getattr(positions, name) for name in ("Rotary", "ALiBi", "RelativeBias", "Learned", "Sinusoidal")
-} | {name: getattr(similarity, name) for name in ("Softmax", "Argmax", "Polynomial", "FeatureMap")}
+} | {name: getattr(similarity, name) for name in ("Softmax", "Sigmoid", "Argmax", "Polynomial", "FeatureMap")}
 _FEATURE_MAPS: dict[str, Any] = {"polynomial": features.polynomial, "positive_random": features.positive_random}
 _FUNCTIONS = {name: getattr(features, name) for name in ("elu1", "relu", "identity", "squared")}
 _MAP_OPTIONS = {
@@ -152,7 +152,7 @@ def _to_json(argument: str, given: Any) -> Any:
         options = given.init_options
     elif isinstance(given, AnySimilarity) and _OPTION_CLASSES.get(kind) is type(given):
         options = {field.name: getattr(given, field.name) for field in fields(given) if field.init}
-    elif isinstance(given, Tensor) and argument == "sink":
+    elif isinstance(given, Tensor) and argument in ("sink", "bias"):
         return {"class": "sink", "options": {"shape": list(given.shape), "learned": isinstance(given, nn.Parameter)}}
     elif kind in _MAP_OPTIONS and isinstance(given, _FEATURE_MAPS[kind]):
         options = {name: getattr(given, name) for name in _MAP_OPTIONS[kind]}

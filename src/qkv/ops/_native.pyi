@@ -60,6 +60,11 @@ def cache_attend(
     weights: torch.Tensor | None = None,
     importance: torch.Tensor | None = None,
     importance_from: Sequence[int] | None = None,
+    sigmoid: bool = False,
+    offset: float = 0.0,
+    decay_query: torch.Tensor | None = None,
+    decay_key: torch.Tensor | None = None,
+    decay_starts: torch.Tensor | None = None,
 ) -> None: ...
 def softmax_attention(
     query: torch.Tensor,
@@ -77,6 +82,11 @@ def softmax_attention(
     scale: float,
     softcap: float = 0.0,
     sink: torch.Tensor | None = None,
+    sigmoid: bool = False,
+    offset: float = 0.0,
+    decay_query: torch.Tensor | None = None,
+    decay_key: torch.Tensor | None = None,
+    decay_starts: torch.Tensor | None = None,
     threads: int,
 ) -> None: ...
 def linear_attention(
@@ -109,6 +119,8 @@ def state_attention(
 def linear_state_size(rule: tuple[int, int, int, float], value_width: int) -> int: ...
 def advise_huge_pages(data: int, size: int) -> None: ...
 def populate_memory(data: int, size: int) -> None: ...
+def guard_mapping(data: int, size: int) -> bool: ...
+def unguard_mapping(data: int) -> None: ...
 
 class DecodeStep:
     def __init__(
@@ -124,6 +136,8 @@ class DecodeStep:
         softcap: float = 0.0,
         sink: torch.Tensor | None = None,
         argmax: bool = False,
+        sigmoid: bool = False,
+        offset: float = 0.0,
     ) -> None: ...
     def fits(self, query: object, key: object, value: object) -> bool: ...
     def run(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -164,8 +164,11 @@ def softmax_attention(
     value: Float[Tensor, "batch heads_kv len_k width_v"],
     *,
     scale: float,
-    softcap: float | None = None,
+    softcap: float = 0.0,
     sink: Float[Tensor, " heads_q"] | None = None,
+    sigmoid: bool = False,
+    offset: float = 0.0,
+    decay: Mapping[str, Tensor] | None = None,
     starts: Sequence[int] | None = None,
     stops: Sequence[int] | None = None,
     lower: int | None = None,
@@ -185,8 +188,11 @@ def softmax_attention(
         key: The keys.
         value: The values.
         scale: The factor of q·k.
-        softcap: c, which makes a score c·tanh(score / c).
+        softcap: c, which makes a score c·tanh(score / c); 0 for none.
         sink: A score for each head, whose exponential is added to the denominator.
+        sigmoid: out = Σ_j σ(s_j + offset) v_j instead, without a denominator, softcap, sink and lse.
+        offset: Added to the scores of σ.
+        decay: What `qkv.forgetting.Forgetting.kernel_rule` returns, for gates.
         starts: The first attended key of each batch row.
         stops: The end of the attended keys of each batch row.
         lower: Query i attends to keys j ≥ i + lower.
@@ -220,7 +226,8 @@ def softmax_attention(
     sink = None if sink is None else sink.to(torch.float32).expand(heads_q).contiguous()
     native.softmax_attention(
         query, key, value, out, lse=lse, starts=starts, stops=stops, lower=lower, upper=upper, keep=keep, bias=bias,
-        scale=scale, softcap=softcap or 0.0, sink=sink, threads=torch.get_num_threads(),
+        scale=scale, softcap=softcap, sink=sink, sigmoid=sigmoid, offset=offset, **(decay or {}),
+        threads=torch.get_num_threads(),
     )  # fmt: skip
     return out, lse
 
@@ -395,3 +402,14 @@ def populate_memory(address: int, count: int) -> None:
     """Let the system allocate the memory behind these bytes now, and not on first use; their contents stay."""
     if _NATIVE is not None:
         _NATIVE.populate_memory(address, count)
+
+
+def guard_mapping(address: int, count: int) -> bool:
+    """Let bytes of a mapped file that is cut off read as 255; False if a read would end the process instead."""
+    return _NATIVE is not None and _NATIVE.guard_mapping(address, count)
+
+
+def unguard_mapping(address: int) -> None:
+    """Forget a mapping that is about to be removed."""
+    if _NATIVE is not None:
+        _NATIVE.unguard_mapping(address)

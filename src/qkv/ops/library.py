@@ -31,7 +31,7 @@ from ..errors import OptionError, complaint
 SCHEMA = (
     "decode(Tensor query, Tensor key, Tensor value, Tensor(a!) handle, float? scale=None, float? softcap=None, "
     "Tensor? sink=None, Tensor? bias=None, Tensor? keep=None, bool argmax=False, Tensor? lengths=None, "
-    "bool left=False) -> Tensor"
+    "bool left=False, bool sigmoid=False) -> Tensor"
 )
 _INPUTS = (
     "Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? sink, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, "

@@ -8,5 +8,6 @@ from .decoding import decode
 from .functional import attention, explain
 from .modules import parallelize
 from .strategy import measure
+from .transfer import bytes_sent
 
-__all__ = ["KVCache", "Link", "attention", "decode", "explain", "measure", "parallelize"]
+__all__ = ["KVCache", "Link", "attention", "bytes_sent", "decode", "explain", "measure", "parallelize"]

@@ -87,6 +87,7 @@ def decode(
         with consensus.sharing_errors(axis):
             step = read_decode_inputs(query, key, value, cast(Any, cache), similarity, mask, bias, lengths, padding)
             check_device(axis, step.query)
+            _check_similarity(step)
             cache._check_capacity(step.extent.len_q if step.counts is None else step.counts)
             arguments = {
                 "call": "decode",
@@ -102,6 +103,20 @@ def decode(
             partial = _PartialResult(step, cache.value_width)
         with torch.no_grad():
             return _run(step, cache, partial, consensus.start_agreement(axis, arguments), check)
+
+
+def _check_similarity(step: DecodeInputs) -> None:
+    if step.score_rule is not None:
+        reason = "a function of scores is given the whole sequence, of which a rank has a part"
+        raise BackendRefused(complaint("bias", "a function", "a tensor in qkv.parallel", reason), (reason,))
+    if step.forgetting is not None:
+        reason = "a rank does not have the gates of the others"
+        given = f"{step.similarity!r} with log_decay"
+        raise BackendRefused(complaint("similarity", given, "no log_decay in qkv.parallel", reason), (reason,))
+    if not step.similarity.has_lse and not step.is_argmax:
+        reason = "parts of ranks are merged by their log-sum-exp, or by the best score"
+        given = f"{step.similarity!r} with a qkv.parallel.KVCache"
+        raise BackendRefused(complaint("similarity", given, "Softmax or Argmax", reason), (reason,))
 
 
 def _run(step: DecodeInputs, cache: KVCache, partial: _PartialResult, agree: Callable[[], Any], check: bool) -> Tensor:

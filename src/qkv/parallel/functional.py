@@ -133,6 +133,9 @@ def explain(
         query, key, value, mesh, axis, similarity, mask, bias, dropout, backend, split, return_lse, return_weights: as
             in `attention`.
 
+    Returns:
+        The choice; printed, it is a table of the strategies.
+
     Raises:
         The same errors as `attention`.
     """

@@ -60,8 +60,8 @@ def run(sharded: ShardedInputs) -> Result:
     similarity = sink_of_heads(call.similarity, extent.heads, own)
     returns = call.return_lse, call.return_weights
     whole = read_inputs(query, key, value, similarity, mask, bias, call.dropout, call.backend, *returns)
-    # A backend may return a log-sum-exp that was not requested: it is not sent.
-    requested = zip(choose(whole).run(whole), (True, *returns), strict=True)
+    # A backend may return a log-sum-exp or a state that was not requested: it is not sent.
+    requested = zip(choose(whole).run(whole), (True, *returns, False), strict=True)
     out, *back = _to_tokens(sharded, [tensor for tensor, needed in requested if needed and tensor is not None])
     return Result(out, back[0] if call.return_lse else None, back[-1] if call.return_weights else None)
 

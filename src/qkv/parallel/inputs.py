@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ from ..errors import DtypeError, OptionError, OptionTypeError, QkvError, ShapeEr
 from ..features import feature_count, feature_maps
 from ..inputs import AttentionInputs, check_bias, check_sink, check_tensors, compute_dtype, read_inputs
 from ..masks import Extent, Mask, as_mask
-from ..similarity import AnySimilarity, FeatureMap, Softmax, as_similarity
+from ..similarity import AnySimilarity, FeatureMap, Sigmoid, Softmax, as_similarity
 from .consensus import agree, dtype_text, mask_text, sharing_errors, similarity_text
 from .transfer import Axis, axis_index, read_axis
 
@@ -115,6 +116,7 @@ def read_sharded_inputs(
     """
     (query, key, value, similarity, mask, bias), (dropout, backend, split, returns) = local.values(), options
     with sharing_errors(axis):
+        _check_score_terms(similarity)
         call = read_inputs(query, key, value, similarity, None, None, dropout, backend, *returns)
         _check_local_inputs(axis, call, split)
         mask, sizes = as_mask(mask), _bias_sizes(bias, call)
@@ -168,6 +170,16 @@ def _check_local_inputs(axis: Axis, call: AttentionInputs, split: str) -> None:
     check_device(axis, call.query)
 
 
+def _check_score_terms(similarity: AnySimilarity | None) -> None:
+    """Refuse what is added to the scores and is no bias= that each rank cuts to its queries."""
+    if isinstance(similarity, Sigmoid) and isinstance(similarity.bias, Tensor):
+        hint = "give the tensor as bias=, with shape (heads, 1, 1)"
+        raise OptionError(complaint("similarity", repr(similarity), "a number as its bias", hint))
+    if isinstance(similarity, Softmax) and similarity.log_decay is not None:
+        hint = "a rank does not have the gates of the others; qkv.attention on one rank takes them"
+        raise OptionError(complaint("similarity", repr(similarity), "no log_decay in qkv.parallel", hint))
+
+
 def check_device(axis: Axis, query: Tensor) -> None:
     if query.device.type != axis.device.type:
         wanted = f"a tensor on the mesh's {axis.device.type}"
@@ -217,7 +229,7 @@ def sink_of_heads(similarity: AnySimilarity, heads: int, own: Range) -> AnySimil
     """The similarity for some of the heads: a sink with a logit for each head is sliced."""
     if not isinstance(similarity, Softmax) or getattr(similarity.sink, "shape", None) != (heads,):
         return similarity
-    return Softmax(similarity.scale, similarity.softcap, similarity.sink[own[0] : own[1]])  # pyright: ignore
+    return replace(similarity, sink=similarity.sink[own[0] : own[1]])  # pyright: ignore
 
 
 class Layout(NamedTuple):

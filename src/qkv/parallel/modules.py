@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
-from ..nn.attention import Attention
+from ..nn.attention import LOGITS, Attention
 from ..nn.block import Block, FeedForward
 from ..nn.positions import BiasPositions, RelativeBias
 from ..nn.stacks import EncoderDecoder, Stack
@@ -182,9 +182,10 @@ def _before_forward(axis: Axis) -> Callable[[nn.Module, Any], None]:
 
 def _shared_weights(layer: Attention) -> list[Tensor]:
     """The weights that all heads of a layer use."""
-    sink, features = getattr(layer, "sink", None), getattr(layer, "map", None)
+    features = getattr(layer, "map", None)
     shared: list[Tensor] = list(features.parameters()) if isinstance(features, nn.Module) else []
-    return [*shared, sink] if isinstance(sink, Tensor) and sink.numel() == 1 else shared
+    logits = (getattr(layer, name, None) for name in LOGITS)
+    return [*shared, *(each for each in logits if isinstance(each, Tensor) and each.numel() == 1)]
 
 
 def _check_calls(module: nn.Module, axis: Axis) -> None:
@@ -196,7 +197,7 @@ def _check_calls(module: nn.Module, axis: Axis) -> None:
 
 
 def _shard_heads(layer: Attention, mesh: DeviceMesh, axis: Axis, done: dict[int, tuple[Any, Any]]) -> None:
-    """Shard what a layer has for each head: the numbers of heads, positions and a sink."""
+    """Shard what a layer has for each head: the numbers of heads, positions and the logits of its similarity."""
     layer.heads, layer.kv_heads = layer.heads // axis.size, layer.kv_heads // axis.size
     own = slice(axis.rank * layer.heads, (axis.rank + 1) * layer.heads)
     positions = layer.positions
@@ -206,11 +207,12 @@ def _shard_heads(layer: Attention, mesh: DeviceMesh, axis: Axis, done: dict[int,
             done[id(positions)] = positions, positions
         else:
             done[id(positions)] = positions, BiasOfHeads(positions, own)
-    sink = getattr(layer, "sink", None)
-    if isinstance(sink, Tensor) and sink.numel() > 1:
-        if id(sink) not in done:
-            done[id(sink)] = sink, _shard_weight(sink, mesh, 0)
-        layer.sink = done[id(sink)][1]
+    for name in LOGITS:
+        logits = getattr(layer, name, None)
+        if isinstance(logits, Tensor) and logits.numel() > 1:
+            if id(logits) not in done:
+                done[id(logits)] = logits, _shard_weight(logits, mesh, 0)
+            setattr(layer, name, done[id(logits)][1])
 
 
 def _shard_weight(weight: Tensor, mesh: DeviceMesh, dim: int) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import statistics
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from ..cost.readable import count_text, readable_seconds, wrap_lines
 from ..features import feature_count
 from ..functional import attention
 from ..inputs import AttentionInputs
+from ..notebook import table
 from . import argmax, gather, heads, ring, scan
 from .consensus import agree
 from .inputs import ShardedInputs
@@ -51,6 +51,9 @@ def measure(mesh: DeviceMesh | None = None, axis: str | int | None = None) -> Li
     Args:
         mesh: a `DeviceMesh`.
         axis: the name or number of an axis of the mesh; a mesh with one axis needs none.
+
+    Returns:
+        The measured `Link`.
 
     Raises:
         PeerLost: if a rank is lost.
@@ -197,20 +200,17 @@ class SplitChoice:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = ""
+        rows = []
         for each in self.candidates:
-            cells, cost = ["chosen" if each.split == self.split else "; ".join(self._why_not(each))], each.cost
+            why, cost = "chosen" if each.split == self.split else "; ".join(self._why_not(each)), each.cost
             figures = cost and (
                 readable_bytes(cost.sent),
                 readable_bytes(cost.peak_bytes),
                 readable_seconds(each.seconds),
             )
-            numbers = "".join(f"<td>{html.escape(cell)}</td>" for cell in (*cells, *(figures or ("", "", ""))))
-            rows += f"<tr><th scope='row'>{each.split}</th>{numbers}</tr>"
+            rows.append((each.split, why, *(figures or ("", "", ""))))
         titles = ("split", "why", "sent by a rank", "memory of a rank", "time")
-        head = "".join(f"<th scope='col'>{title}</th>" for title in titles)
-        caption = html.escape(f"{self.call}, over {count_text(self.ranks, 'rank')}")
-        return f"<table><caption>{caption}</caption><tr>{head}</tr>{rows}</table>"
+        return table(rows, titles, f"{self.call}, over {count_text(self.ranks, 'rank')}", numbers=(2, 3, 4))
 
 
 def run_split(sharded: ShardedInputs) -> Result:

@@ -111,6 +111,19 @@ _TRAFFIC_NAMES = {DATA: "data", AGREEMENT: "agreement", RESULTS: "data"}
 _ERRORS = RuntimeError, dist.DistError
 
 
+def bytes_sent() -> int:
+    """Bytes that this process has sent to other ranks until now, in all calls of `qkv.parallel`.
+
+    Returns:
+        A count that only grows; the difference around a call is what the call sent.
+
+    >>> before = bytes_sent()
+    >>> bytes_sent() - before
+    0
+    """
+    return TRAFFIC["data bytes"] + TRAFFIC["agreement bytes"]
+
+
 # For each tensor, one for each rank.
 Parts = Sequence[Sequence[Tensor]]
 Shapes = Sequence[Sequence[Sequence[int]]]

@@ -154,7 +154,11 @@ class Watch:
 
 
 def watch() -> Watch:
-    """Count what torch executes: `with watch() as counts: ...`, then `print(counts)`. See `Watch`."""
+    """Count what torch executes: `with watch() as counts: ...`, then `print(counts)`. See `Watch`.
+
+    Returns:
+        A context manager with the counts.
+    """
     return Watch()
 
 

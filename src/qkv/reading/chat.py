@@ -83,6 +83,16 @@ def read_chat(source: str | Path | bytes, name: str = "") -> Chat:
 def read_chats(source: str | Path | bytes, name: str = "") -> list[Chat]:
     """Read every chat of a file, as `read_chat` does; an export may have several, each with its title in its name.
 
+    Args:
+        source: A path, a text, or bytes.
+        name: The name of the chat, where `source` is no path.
+
+    Returns:
+        The chats, in the order of the file.
+
+    Raises:
+        OptionError: the file cannot be read, is empty or too large, or is JSON without a chat.
+
     >>> said = '[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hi"}]'
     >>> export = f'[{{"title": "One", "messages": {said}}}, {{"title": "Two", "messages": {said}}}]'
     >>> [chat.name for chat in read_chats(export, name="all.json")]

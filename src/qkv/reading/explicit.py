@@ -26,7 +26,16 @@ MOST_QUOTED = 6_000  # characters of a section in words
 
 
 class ExplicitReader:
-    """The default reader: offline, deterministic, and silent where it is not sure."""
+    """The default reader: offline, deterministic, and silent where it is not sure.
+
+    >>> from qkv.grading import from_sheet
+    >>> from qkv.reading import read_chat
+    >>> questions = from_sheet("2. A layer has width 96 and 8 heads. What is the width of a head?")
+    >>> chat = read_chat("Student: Problem 2. What is the width?\\n\\nTutor: Answer: 12")
+    >>> [claim] = ExplicitReader().read(chat, questions)
+    >>> claim.question, claim.claim
+    ('2', '12')
+    """
 
     def read(self, chat: Chat, exercises: Mapping[str, Exercise]) -> list[AnswerClaim]:
         """The claims of a chat, in the order of its text.

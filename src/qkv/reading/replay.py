@@ -88,6 +88,9 @@ def from_quotes(chat: Chat, exercises: Mapping[str, Exercise], rows: Sequence[Ma
         rows: Each with `turn` (counted from 0), `question`, `part`, `quote`, `claim` (None: the quote itself), and, if
             they are not "asserted" and "none", `stance` and `anchor`. A quote may be "beginning [...] end".
 
+    Returns:
+        The claims, in the order of the rows.
+
     Raises:
         OptionError: A row whose turn, question, part or quote does not exist; the message has its number.
     """
@@ -109,4 +112,5 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         header, *rows = [{**json.loads(line)} for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
         return [header, *rows]
     except (OSError, TypeError, ValueError, RecursionError) as error:
-        raise OptionError(complaint("recording", f"{path.name} ({error})", "claims as JSON Lines")) from None
+        why = getattr(error, "strerror", None) or error
+        raise OptionError(complaint("recording", f"{path.name} ({why})", "claims as JSON Lines")) from None

@@ -19,6 +19,8 @@ from ..cache.choosing import QUERIES
 from ..cache.eviction import Policy, as_policy
 from ..cache.inputs import check_lengths
 from ..cache.kv import KVCache
+from ..cache.mapped import PagesFile, write_pages
+from ..cache.prefixes import fingerprint
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import check_size
 from ..nn.generate import _check_seed, beam_search, log_probabilities
@@ -36,6 +38,7 @@ from .rows import Row, chunks
 from .tokenizer import TextTokenizer, read_stop_tokens, read_tokenizer
 
 _CHUNK = 512  # tokens of a prompt that run at a time
+_MOST_BEAMS = 1024
 BACKENDS = ("auto", "native", "reference", "transformers")
 
 
@@ -113,9 +116,34 @@ class _ProgramRunner:
     ) -> ModelCache:
         return ModelCache(reference.new_caches(self.program, batch, dtype, capacity, eviction, bound))
 
-    def run(self, tokens: Tensor, cache: Any, **options: Any) -> Tensor:
+    @cached_property
+    def identity(self) -> str:
+        return fingerprint(self.program, self._activations)
+
+    def save_cache(self, cache: Any, path: str | os.PathLike[str], tokens: Any) -> None:
+        layers = self._layers_of(cache)
+        write_pages(path, layers, count=int(cache.lengths.sum()), model=self.identity, tokens=tokens)
+
+    def load_cache(
+        self, file: PagesFile, check: bool | None, like: ModelCache | None, eviction: Policy | None
+    ) -> ModelCache:
+        if like is None:
+            made = functools.cache(lambda dtype: self.new_cache(1, dtype, None, eviction, None).layers)
+            chosen = [made(record["dtype"])[at] for at, record in enumerate(file.records) if record is not None]
+        else:
+            chosen = self._layers_of(like)
+        found = [layer for layer in file.caches(check=check, likes=chosen) if layer is not None]
+        if not all(torch.equal(layer.lengths, found[0].lengths) for layer in found):
+            raise file.damaged("layers of different tokens")
+        return ModelCache(found)
+
+    def _layers_of(self, cache: Any) -> list[KVCache]:
         if not isinstance(cache, ModelCache) or len(cache.layers) != len(self.program.layers):
             raise OptionTypeError(complaint("cache", type(cache).__name__, "a cache of this model", "model.cache()"))
+        return cache.layers
+
+    def run(self, tokens: Tensor, cache: Any, **options: Any) -> Tensor:
+        self._layers_of(cache)
         undecided = any(layer.bound is not None for layer in cache.layers)
         return (self._run_first if undecided else self._run)(tokens, cache.layers, **options)
 
@@ -264,6 +292,46 @@ class Model:
         policy = None if eviction is None else as_policy(eviction)
         return self._runner.new_cache(check_size("batch", batch), dtype, capacity, policy, bound)
 
+    @property
+    def identity(self) -> str:
+        """A hash of its record, formats and samples of its weights, `qkv.cache.prefixes.fingerprint`."""
+        return self._runner.identity
+
+    def save_cache(self, cache: Any, path: str | os.PathLike[str], *, tokens: Any = None) -> None:
+        """Write a cache of all layers to one file, whole or not at all.
+
+        Args:
+            cache: From `cache`.
+            path: The file. It holds the tokens in the clear, and keys and values from which text can be guessed.
+            tokens: The tokens of all rows, one row after another, which `load_cache` can ask for.
+        """
+        self._runner.save_cache(cache, path, tokens)
+
+    def load_cache(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        tokens: Any = None,
+        check: bool | None = None,
+        like: Any = None,
+        eviction: Policy | None = None,
+    ) -> Any:
+        """Open a file that `save_cache` wrote; pages are mapped and copied on write, as in `KVCache.map`.
+
+        Args:
+            path: The file.
+            tokens: The tokens that it must have been saved with; any if None.
+            check: Whether to compare the pages with their hash, which reads all of them. None: up to 64 MiB.
+            like: An empty cache of this model; `extend` then joins the two, or forks of them.
+            eviction: The policy that goes on, as for `cache`: a file has none.
+
+        Raises:
+            OptionError: The file is damaged, or it is that of another model or of other tokens.
+        """
+        file = PagesFile(path)
+        file.expect(self.identity, tokens)
+        return self._runner.load_cache(file, check, like, None if eviction is None else as_policy(eviction))
+
     def step(
         self, tokens: Any, cache: Any, *, lengths: Any = None, padding: str = "right", every: bool = False
     ) -> Float[Tensor, "*rows vocabulary"]:
@@ -279,8 +347,7 @@ class Model:
         Returns:
             (batch, vocabulary), or (batch, n, vocabulary); undefined at padding.
         """
-        if not isinstance(batch := getattr(cache, "batch", None), int):
-            raise OptionTypeError(complaint("cache", type(cache).__name__, "a cache of this model", "model.cache()"))
+        batch = _batch_of(cache)
         given = _as_tokens("tokens", tokens)
         given = given.unsqueeze(0) if given.dim() == 1 else given
         if given.dim() != 2 or not given.shape[1] or len(given) != batch:
@@ -344,10 +411,13 @@ class Model:
         asked |= {"logprobs": logprobs, "with_text": any(isinstance(each, str) for each in given)}
         limits = _constraints(constraint, len(prompts))
         rows = [Row(self, max_new_tokens, **asked, constraint=each) for each in limits]
-        if check_size("beams", beams) > 1 and (others or rows[0].texts):
+        if on_token is not None and not callable(on_token):
+            raise OptionTypeError(complaint("on_token", type(on_token).__name__, "a function"))
+        if check_size("beams", beams, most=_MOST_BEAMS) > 1 and (others or rows[0].texts):
             wanted = "1 with temperature, stop texts, logprobs, a constraint or on_token"
             raise OptionError(complaint("beams", beams, wanted))
         cache = self.cache(len(prompts)) if cache is None else cache
+        _batch_of(cache)
         logits = self._prefill(prompts, cache, rows[0].new)
         if isinstance(cache, ModelCache) and any(layer.evicts_after_prompt for layer in cache.layers):
             cache.evict()
@@ -427,6 +497,12 @@ def _constraints(given: Any, rows: int) -> list[Constraint | None]:
     if len(found) != rows or not all(each is None or isinstance(each, Constraint) for each in found):
         raise OptionError(complaint("constraint", repr(given)[:100], f"a Constraint, or one or None for {rows} rows"))
     return found
+
+
+def _batch_of(cache: Any) -> int:
+    if not isinstance(batch := getattr(cache, "batch", None), int):
+        raise OptionTypeError(complaint("cache", type(cache).__name__, "a cache of this model", "model.cache()"))
+    return batch
 
 
 def _as_tokens(name: str, given: Any) -> Tensor:

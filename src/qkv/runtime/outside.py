@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import os
 from dataclasses import dataclass
@@ -11,9 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..cache.mapped import PagesFile
+from ..cache.prefixes import fingerprint
 from ..errors import BackendRefused, OptionError, complaint
 from ..hf import cache as hf_cache
 from ..hf import load as hf_load
+from ..hf.caches import identity, read_layers, write_layers
 from ..inputs import check_size
 from ..nn.packed import PackedLinear
 from ..shapes import Float, Int
@@ -50,33 +52,23 @@ class RowCaches:
 
     def fork(self) -> RowCaches:
         """An independent cache with the same tokens, which are not copied."""
-        return RowCaches([_fork(row) for row in self.rows])
+        return RowCaches([row.fork() for row in self.rows])
 
     def crop(self, n: Any) -> None:
         """Keep the first n tokens of each row; a number, or one for each row."""
         kept = torch.as_tensor(n).expand(self.batch).tolist()
-        rows = [_fork(row) for row in self.rows]
+        rows = self.fork().rows
         for row, count in zip(rows, kept, strict=True):
-            less = min(check_size("n", count, least=0) - row.get_seq_length(), 0)
-            for layer in row.layers:
-                layer.crop(less)
+            row.crop(min(check_size("n", count, least=0) - row.get_seq_length(), 0))
         self.rows = rows
 
     def reorder(self, index: Any) -> None:
         """Replace the rows by rows[index]."""
-        self.rows = [_fork(self.rows[at]) for at in torch.as_tensor(index).tolist()]
+        self.rows = [self.rows[at].fork() for at in torch.as_tensor(index).tolist()]
 
     def extend(self, other: RowCaches) -> None:
         """Append the rows of another cache of the same model, which keeps them."""
         self.rows = self.rows + other.fork().rows
-
-
-def _fork(row: Any) -> Any:
-    new = copy.copy(row)
-    new.layers = [copy.copy(layer) for layer in row.layers]
-    for layer in new.layers:
-        layer.cache = layer.cache and layer.cache.fork()
-    return new
 
 
 class TransformersModel:
@@ -100,7 +92,10 @@ class TransformersModel:
         ends = getattr(self.model.generation_config, "eos_token_id", None)
         ends = ends if isinstance(ends, list) else [ends]
         self.stop_tokens = frozenset(token for token in ends if type(token) is int)
-        self._last_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
+        self.identity = fingerprint(identity(self.model), mode)
+        parameters = inspect.signature(self.model.forward).parameters
+        self._last_only = "logits_to_keep" in parameters
+        self._cache_name = "cache_params" if "cache_params" in parameters else "past_key_values"  # Mamba-2's
 
     def new_cache(
         self, batch: int, dtype: torch.dtype | str, capacity: int | None, eviction: Any, bound: float | None
@@ -112,6 +107,16 @@ class TransformersModel:
             wanted = 'None for a model that runs in transformers: give a format, dtype="int8" for example'
             raise OptionError(complaint("bound", bound, wanted))
         return RowCaches([hf_cache(self.model, dtype=dtype, capacity=capacity) for _ in range(batch)])
+
+    def save_cache(self, cache: RowCaches, path: str | os.PathLike[str], tokens: Any) -> None:
+        write_layers(path, cache.rows, model=self.identity, tokens=tokens)
+
+    def load_cache(self, file: PagesFile, check: bool | None, like: RowCaches | None, eviction: Any) -> RowCaches:
+        layers = len(self.new_cache(1, torch.float32, None, eviction, None).rows[0].layers)
+        dtype = next((record["dtype"] for record in file.records if record is not None), torch.float32)
+        found = self.new_cache(len(file.records) // layers, dtype, None, None, None)
+        read_layers(file, found.rows, check)
+        return found
 
     def run(
         self,
@@ -128,13 +133,14 @@ class TransformersModel:
         counts = [n] * batch if lengths is None else lengths.tolist()
         out = torch.zeros((batch, n, self.vocabulary) if every else (batch, self.vocabulary))
         forks = cache.fork().rows
-        more = {} if every or not self._last_only else {"logits_to_keep": 1}
+        more: dict[str, Any] = {} if every or not self._last_only else {"logits_to_keep": 1}
         with torch.no_grad(), torch_threads(threads):
             for at, count in enumerate(counts):
                 if count:
                     place = slice(n - count, n) if padding == "left" else slice(0, count)
                     given = tokens[at : at + 1, place]
-                    logits = self.model(given, past_key_values=forks[at], use_cache=True, **more).logits[0]
+                    more[self._cache_name] = forks[at]
+                    logits = self.model(given, use_cache=True, **more).logits[0]
                     out[(at, place) if every else at] = logits if every else logits[-1]
         cache.rows = forks  # only now: what raises changes nothing
         return out

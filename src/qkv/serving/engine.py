@@ -13,7 +13,7 @@ import torch
 
 from ..errors import QkvError
 from ..runtime import Model, Row
-from ..runtime.prefixes import Prefixes
+from ..runtime.prefixes import PrefixStore
 from ..runtime.rows import chunks
 from .limits import Limits, Refused
 
@@ -78,7 +78,7 @@ class Engine:
     ) -> None:
         self.model, self.limits, self.figures = model, limits, Figures()
         self.deliver = deliver or (lambda events: [job.hear(event) for job, event in events])
-        self.prefixes = Prefixes(model, limits.cache_bytes)
+        self.prefixes = PrefixStore(model, limits.cache_bytes)
         self.waiting: deque[Job] = deque()
         self.filling: deque[Job] = deque()
         self.running: list[Job] = []
@@ -195,7 +195,7 @@ class Engine:
         """Run a chunk of the oldest prompt; requests that share a prefix with it wait until it is kept."""
         job = self.filling[0]
         if job.cache is None:
-            job.cache, job.done = self.prefixes.start(job.tokens)
+            job.cache, job.done = self.prefixes.find(job.tokens)
             job.cached = job.done
             self.figures.cached_tokens += job.cached
         start, stop = next(chunks(job.done, len(job.tokens), CHUNK))

@@ -77,7 +77,9 @@ def _token(path: str | os.PathLike[str]) -> str:
     try:
         text = Path(path).read_bytes()[:4096].decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(complaint("token_file", f"{path} ({error})", "a file with a token")) from error
+        why = getattr(error, "strerror", None) or error
+        hint = "openssl rand -hex 32 > FILE writes one"
+        raise OptionError(complaint("token_file", f"{str(path)!r} ({why})", "a file with a token", hint)) from error
     if len(text) < _SHORTEST or not text.isprintable() or " " in text:
         wanted = f"one word of {_SHORTEST} characters or more, as `openssl rand -hex 32` writes it"
         raise OptionError(complaint("token_file", f"{len(text)} characters", wanted))

@@ -20,17 +20,22 @@ from torch import Tensor
 
 from qkv import features
 from qkv.masks import Causal, Dense, Extent, Padding, Predicate, Segments, Window
-from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Similarity, Softmax
+from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Sigmoid, Similarity, Softmax
 from qkv.states import KDA, AnyState, Decay, Delta, Gated, GatedDelta
 
-from .oracle import Oracle, attended_pairs, oracle
+from .oracle import Oracle, attended_pairs, oracle, sums_of_gates
 from .oracle import to_caller_dims as to_caller_dims
 from .poison import LAYOUTS, poison_masked
-from .tolerance import ErrorBounds, error_bounds
+from .tolerance import ErrorBounds, compute_dtype, error_bounds
 
 
 class Spec:
     """A kind, its parts and its options; prints as the call that makes it.
+
+    Args:
+        kind: The name of the kind.
+        parts: Of a kind that joins others.
+        options: By their names.
 
     >>> Spec("and", Spec("causal", offset=2), Spec("padding", lengths=(3, 0)))
     Spec('and', Spec('causal', offset=2), Spec('padding', lengths=(3, 0)))
@@ -97,7 +102,12 @@ def signed(query: Tensor, key: Tensor) -> Tensor:
 
 
 # Similarities whose specs have the options of the class.
-KINDS: dict[str, Callable[..., AnySimilarity]] = {"softmax": Softmax, "argmax": Argmax, "polynomial": Polynomial}
+KINDS: dict[str, Callable[..., AnySimilarity]] = {
+    "softmax": Softmax,
+    "sigmoid": Sigmoid,
+    "argmax": Argmax,
+    "polynomial": Polynomial,
+}
 FUNCTIONS = {"gaussian": gaussian, "rational": rational, "signed": signed}
 MAPS = ("elu1", "relu", "identity", "squared", "positive_random", "polynomial")
 
@@ -110,8 +120,9 @@ def build_similarity(spec: Spec | None, *, width: int, heads: int, dtype: torch.
     """qkv's similarity for a spec; None stays None.
 
     `softmax` takes scale, softcap and sink (a number, or "heads" for one drawn logit per head), with
-    seed; `argmax`; `polynomial` degree and offset; `feature_map` map (a name in `MAPS`) and
-    normalize; `similarity` function (a name in `FUNCTIONS`).
+    seed (log_decay, the seed of gates, is left to `CallCase`); `sigmoid` scale and bias, which is given as
+    a sink is; `argmax`; `polynomial` degree and offset;
+    `feature_map` map (a name in `MAPS`) and normalize; `similarity` function (a name in `FUNCTIONS`) and normalize.
 
     >>> build_similarity(Spec("polynomial", degree=3), width=4, heads=1, dtype=torch.float32).degree
     3
@@ -120,14 +131,15 @@ def build_similarity(spec: Spec | None, *, width: int, heads: int, dtype: torch.
         return None
     options = dict(spec.options)
     made = {"positive_random": lambda: features.positive_random(width, 8, seed=1), "polynomial": features.polynomial}
-    seed = options.pop("seed", 0)
-    if options.get("sink") == "heads":
-        options["sink"] = torch.randn(heads, generator=generator(seed), dtype=torch.float64).to(dtype)
+    seed, _ = options.pop("seed", 0), options.pop("log_decay", None)
+    for name in ("sink", "bias"):
+        if options.get(name) == "heads":
+            options[name] = torch.randn(heads, generator=generator(seed), dtype=torch.float64).to(dtype)
     if spec.kind == "feature_map":
         name = options.pop("map")
         return FeatureMap(made[name]() if name in made else getattr(features, name), **options)
     if spec.kind == "similarity":
-        return Similarity(FUNCTIONS[options["function"]])
+        return Similarity(FUNCTIONS[options.pop("function")], **options)
     if spec.kind not in KINDS:
         raise ValueError(f"spec: got {spec!r}, wanted a similarity")
     return KINDS[spec.kind](**options)
@@ -189,6 +201,12 @@ def draw_bias(extent: Extent, kind: str, seed: int, dtype: torch.dtype) -> Tenso
     return numbers.to(dtype)
 
 
+def distance_terms(scores: Tensor, batch: Any, head: Any, query: Any, key: Any) -> Tensor:
+    """A bias that is a function: less for distant keys, in proportion to the head, and more for each third key."""
+    terms = 0.25 * ((batch + key) % 3) - 0.0625 * (head + 1) * (query - key).abs()
+    return scores + terms.to(scores.dtype)
+
+
 # States whose specs have the options per ("token" or "feature") and seed; "decay" has a rate or draws one per head.
 STATES: dict[str, type[AnyState]] = {"gated": Gated, "delta": Delta, "gated_delta": GatedDelta, "kda": KDA}
 
@@ -211,13 +229,18 @@ def build_state(
         return Decay(torch.rand(heads, generator=source, dtype=torch.float64).to(dtype) if rate is None else rate)
     kind, per = STATES[spec.kind], options.get("per", "feature" if spec.kind == "kda" else "token")
     wide = (*shape, features) if per == "feature" else shape
-    gate = torch.nn.functional.logsigmoid(3 * torch.randn(wide, generator=source, dtype=torch.float64) + 1)
-    chance = torch.rand(wide, generator=source, dtype=torch.float64)
-    gate = torch.where(chance < 0.1, 0.0, torch.where(chance > 0.95, -math.inf, gate)).to(dtype)
+    gate = draw_log_gates(wide, source, dtype)
     beta = 2 * torch.rand(shape, generator=source, dtype=torch.float64)
     beta = torch.where(beta < 0.3, 0.0, torch.where(beta > 1.7, 2.0, beta)).to(dtype)
     given = {"log_gate": gate, "beta": beta}
     return kind(**{field.name: given[field.name] for field in dataclasses.fields(kind)})
+
+
+def draw_log_gates(shape: tuple[int, ...], source: torch.Generator, dtype: torch.dtype) -> Tensor:
+    """Logarithms of gates of all sizes, 0 and 1 among them."""
+    gate = torch.nn.functional.logsigmoid(3 * torch.randn(shape, generator=source, dtype=torch.float64) + 1)
+    chance = torch.rand(shape, generator=source, dtype=torch.float64)
+    return torch.where(chance < 0.1, 0.0, torch.where(chance > 0.95, -math.inf, gate)).to(dtype)
 
 
 DTYPES = {str(dtype)[6:]: dtype for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)}
@@ -234,7 +257,7 @@ class CallCase:
         values: "gaussian"; "large" has queries 30 times as long, so that softmax saturates; "integers" are
             exact in every dtype and full of ties; "poisoned" has NaN, infinity and 1e30 wherever nothing
             is attended.
-        bias: None or one of `BIASES`.
+        bias: None, one of `BIASES`, or "function", which is `distance_terms`.
         state: None or a spec for `build_state`; such a call is causal, with as many queries as keys.
         layout: a name in `qkv.testing.poison.LAYOUTS`; with "expanded" every batch row (with dims 2 every
             key) has the same keys and values, at stride 0.
@@ -287,19 +310,32 @@ class CallCase:
 
     @property
     def kind(self) -> str:
-        """Which of the five similarities this is."""
+        """Which of the similarities this is."""
         return "softmax" if self.similarity is None else self.similarity.kind
 
     @cached_property
     def built_similarity(self) -> Any:
-        return build_similarity(self.similarity, width=self.width, heads=self.heads_q, dtype=self.torch_dtype)
+        built = build_similarity(self.similarity, width=self.width, heads=self.heads_q, dtype=self.torch_dtype)
+        if not self.forgets:
+            return built
+        assert self.similarity is not None
+        shape = {4: (self.batch, self.heads_q), 3: (self.batch,), 2: ()}[self.dims]
+        source = generator(self.similarity.options["log_decay"])
+        return dataclasses.replace(built, log_decay=draw_log_gates((*shape, self.len_k), source, self.torch_dtype))
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the similarity has gates."""
+        return self.similarity is not None and "log_decay" in self.similarity.options
 
     @cached_property
     def built_mask(self) -> Any:
         return build_mask(self.mask, self.extent)
 
     @cached_property
-    def built_bias(self) -> Tensor | None:
+    def built_bias(self) -> Any:
+        if self.bias == "function":
+            return distance_terms
         return None if self.bias is None else draw_bias(self.extent, self.bias, self.seed + 3, self.torch_dtype)
 
     @cached_property
@@ -311,7 +347,8 @@ class CallCase:
     @cached_property
     def attended(self) -> Tensor:
         """Which query attends to which key: (batch, heads_q, len_q, len_k)."""
-        allowed = attended_pairs(self.built_mask, self.built_bias, self.extent)
+        bias = self.by_definition(self.built_similarity, self.built_bias)["bias"]
+        allowed = attended_pairs(self.built_mask, bias, self.extent)
         return allowed if self.state is None else allowed.tril()
 
     @property
@@ -359,13 +396,44 @@ class CallCase:
     @cached_property
     def gold(self) -> Oracle:
         """The oracle's answer."""
-        rules = {"similarity": self.built_similarity, "bias": self.built_bias, "state": self.built_state}
-        return oracle(*self.tensors, mask=self.keep, **rules)
+        rules = self.by_definition(self.built_similarity, self.built_bias)
+        return oracle(*self.tensors, mask=self.keep, state=self.built_state, **rules)
 
     @cached_property
     def error_bounds(self) -> ErrorBounds:
         """The bounds that an answer's error must stay within."""
-        return error_bounds(*self.tensors, self.gold, self.built_similarity, self.built_bias, self.built_state)
+        rules = self.by_definition(self.built_similarity, self.built_bias, compute_dtype(self.torch_dtype))
+        bounds = error_bounds(*self.tensors, self.gold, rules["similarity"], rules["bias"], self.built_state)
+        if not self.forgets:
+            return bounds
+        # The sum of gates between two tokens is a difference of sums from the first token on, in float64.
+        sums = self.built_similarity.log_decay.double().clamp(min=-1e8).nan_to_num(neginf=0.0).sum(-1).abs().max()
+        off, parts = 4 * torch.finfo(torch.float64).eps * sums, dict(bounds.parts)
+        for name, part in parts.items():
+            size = part.magnitude if name == "out" else 1.0
+            parts[name] = dataclasses.replace(part, rounding=part.rounding + off * size)
+        return dataclasses.replace(bounds, parts=parts)
+
+    def by_definition(self, similarity: Any, bias: Any, dtype: torch.dtype = torch.float64) -> dict[str, Any]:
+        """The similarity without gates, and what the oracle adds to the scores: the bias, and the sums of gates."""
+        if callable(bias):
+            sizes = (self.batch, self.heads_q, self.len_q, self.len_k)
+            places = (
+                torch.arange(n).reshape([-1 if k == axis else 1 for k in range(4)]) for axis, n in enumerate(sizes)
+            )
+            terms: Any = bias(torch.zeros(sizes, dtype=torch.float64), *places)
+            bias = to_caller_dims(terms, self.dims).to(dtype)
+        if not self.forgets:
+            return {"similarity": similarity, "bias": bias}
+        parts = self.built_mask.resolved(self.extent).parts()
+        first = min(part.offset or 0 for part in parts if isinstance(part, Causal))
+        real = torch.ones(self.batch, self.len_k, dtype=torch.bool)
+        for part in parts:
+            if isinstance(part, Padding):
+                real &= attended_pairs(part, None, self.extent)[:, 0, 0]
+        gates = similarity.log_decay.double().reshape(self.batch, self.heads_q, self.len_k)
+        sums = to_caller_dims(sums_of_gates(gates, first, real, self.len_q), self.dims).to(dtype)
+        return {"similarity": similarity.without_decay(), "bias": sums if bias is None else sums + bias}
 
     def _draw(self, heads: int, length: int, width: int, which: int) -> Tensor:
         shape, source = (self.batch, heads, length, width), generator(10 * self.seed + which)

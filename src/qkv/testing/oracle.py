@@ -20,7 +20,7 @@ from torch import Tensor
 
 from qkv.masks import Extent
 from qkv.masks.grid import NumpyGrid
-from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
+from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Sigmoid, Softmax
 from qkv.states import AnyState, Decay
 
 # The result of one query over the keys that it attends to: (width_v,), (), (attended,)
@@ -61,14 +61,14 @@ def oracle(
         similarity: one of qkv's similarities; None is `Softmax()`. The order of softmax's logits is scale,
             softcap, bias, mask.
         mask: one of qkv's masks, or a boolean tensor that broadcasts to the scores.
-        bias: broadcasts to the scores; only with softmax.
+        bias: broadcasts to the scores; only with `Softmax` and `Sigmoid`.
         state: one of qkv.states, for a similarity with features; the attended keys of a query are added one by one.
 
     Returns:
         out, lse, weights and the attended pairs.
 
     Raises:
-        ValueError: for a bias with another similarity than softmax.
+        ValueError: for a bias with another similarity.
 
     >>> from qkv import Softmax
     >>> q = torch.tensor([[1.0, 0.0]])
@@ -82,13 +82,14 @@ def oracle(
     weight of exactly 0, and its value does not matter. A logit that is NaN or +inf makes the row NaN,
     lse included. An attended value of ±inf gives ±inf however small its weight is, since a weight that
     underflows is positive; one that is NaN gives NaN.
+    `Sigmoid` treats −inf, and infinite values, in the same way; its weights are not divided.
     For the ratios (`Polynomial`, `FeatureMap`, `Similarity`) a sum of exactly 0 gives weights of 0, so
     a zero row; `normalize=False` does not divide; 0 · ∞ is NaN as usual. `Argmax` takes the lowest
     index among equals; a NaN among the attended scores makes the row NaN; only −inf is an empty row.
     """
     similarity = Softmax() if similarity is None else similarity
-    if bias is not None and not isinstance(similarity, Softmax):
-        raise ValueError(f"bias: got one with {similarity!r}, wanted None; only Softmax takes a bias")
+    if bias is not None and not isinstance(similarity, Softmax | Sigmoid):
+        raise ValueError(f"bias: got one with {similarity!r}, wanted None; only Softmax and Sigmoid take a bias")
     dims = query.dim()
     q, k, v = (_to_four_dims(tensor.double(), dims) for tensor in (query, key, value))
     batch, heads, len_q, _ = q.shape
@@ -112,6 +113,28 @@ def oracle(
     whole = (torch.cat(rows).reshape(*scores[:3], *rows[0].shape[1:]) for rows in (out, lse, weights))
     found, lses, kept, attended = (to_caller_dims(tensor, dims) for tensor in (*whole, attended))
     return Oracle(found, lses if isinstance(similarity, Softmax) else None, kept, attended)
+
+
+def sums_of_gates(log_decay: Tensor, first: int, real: Tensor | None, len_q: int) -> Tensor:
+    """Σ log f_t over the tokens t after key j up to query i, at position first + i: (batch, heads, len_q, len_k).
+
+    Args:
+        log_decay: (batch, heads, len_k); from −1e8 on downwards a gate is −infinity.
+        first: the position of query 0.
+        real: (batch, len_k), False for tokens whose gates count as 0.
+        len_q: the number of queries.
+
+    >>> sums_of_gates(torch.tensor([[[-1.0, -2.0, -math.inf, -4.0]]]), 1, None, 3)[0, 0].tolist()
+    [[-2.0, 0.0, 0.0, 0.0], [-inf, -inf, 0.0, 0.0], [-inf, -inf, -4.0, 0.0]]
+    """
+    gates = log_decay.masked_fill(log_decay <= -1e8, -math.inf)
+    gates = gates if real is None else gates.masked_fill(~real[:, None], 0.0)
+    rows = [gates.new_zeros(*gates.shape[:2], 0, gates.shape[2])]
+    for end in range(max(first, 0) + 1 if len_q else 1, first + len_q + 1):
+        before = gates[..., 1:end].flip(-1).cumsum(-1).flip(-1)
+        rows.append(torch.nn.functional.pad(before, (0, gates.shape[2] - before.shape[2]))[:, :, None])
+    early = gates.new_zeros(*gates.shape[:2], min(max(-first, 0), len_q), gates.shape[2])  # queries before all keys
+    return torch.cat([early, *rows], dim=2)
 
 
 def state_answers(
@@ -230,6 +253,8 @@ def _row(similarity: object, q: Tensor, k: Tensor, v: Tensor, plus: Tensor | flo
     match similarity:
         case Softmax():
             return _softmax(similarity, q, k, v, plus, head)
+        case Sigmoid():
+            return _sigmoid(similarity, q, k, v, plus, head)
         case Argmax():
             return _argmax((k * q).sum(-1), v)
         case Polynomial(degree=degree, offset=offset):
@@ -263,6 +288,16 @@ def _softmax(similarity: Softmax, q: Tensor, k: Tensor, v: Tensor, plus: Tensor 
     out = (weights[:, None] * torch.where(torch.isfinite(v), v, 0.0)).sum(0)
     # exp may underflow to 0, but the weight is positive: a non-finite value must not be lost.
     return out + torch.where(~torch.isfinite(v) & live[:, None], v, 0.0).sum(0), lse, weights
+
+
+def _sigmoid(similarity: Sigmoid, q: Tensor, k: Tensor, v: Tensor, plus: Tensor | float, head: int) -> RowResult:
+    own = torch.as_tensor(0.0 if similarity.bias is None else similarity.bias).double().reshape(-1)
+    logits = (k * q).sum(-1) * (similarity.scale if similarity.scale is not None else 1 / math.sqrt(len(q)))
+    logits = logits + own[head if len(own) > 1 else 0] + plus
+    live = logits != -math.inf
+    weights = 1 / (1 + torch.exp(-logits))
+    out = (weights[:, None] * torch.where(torch.isfinite(v), v, 0.0)).sum(0)
+    return out + torch.where(~torch.isfinite(v) & live[:, None], v, 0.0).sum(0), logits.sum(), weights
 
 
 def _argmax(scores: Tensor, v: Tensor) -> RowResult:

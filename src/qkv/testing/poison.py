@@ -85,6 +85,9 @@ class _PoisonAllocations(TorchFunctionMode):
 def poisoned_memory() -> AbstractContextManager[Any]:
     """Inside, torch.empty, empty_like, empty_strided, new_empty and similar functions return NaN.
 
+    Returns:
+        A context manager.
+
     >>> with poisoned_memory():
     ...     torch.empty(2), torch.zeros(1).new_empty(1)
     (tensor([nan, nan]), tensor([nan]))
@@ -171,6 +174,12 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def layouts(tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
     """The same numbers in many memory layouts: pairs of a name and a tensor.
+
+    Args:
+        tensor: Any shape.
+
+    Returns:
+        The pairs, one after another.
 
     >>> names = [name for name, same in layouts(torch.arange(6.0).reshape(2, 3))]
     >>> names[:3]

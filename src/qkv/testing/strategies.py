@@ -17,7 +17,7 @@ from .poison import LAYOUTS
 # Small primes, ones and odd numbers: blocks of 2, 4 and 8 always leave a remainder.
 LENGTHS = (1, 2, 3, 5, 7, 9, 11, 13, 17)
 WIDTHS = (1, 2, 3, 5, 7, 8, 11)
-KINDS = ("softmax", "argmax", "polynomial", "feature_map", "similarity")
+KINDS = ("softmax", "sigmoid", "argmax", "polynomial", "feature_map", "similarity")
 # (heads_q, heads_kv): MHA, GQA and MQA.
 HEAD_LAYOUTS = ((1, 1), (2, 2), (3, 3), (4, 2), (6, 2), (6, 3), (2, 1), (5, 1))
 
@@ -30,7 +30,7 @@ def lengths(*, zero: bool = True) -> st.SearchStrategy[int]:
 
 
 def similarities(kinds: Sequence[str] = KINDS) -> Any:
-    """A similarity of one of the five kinds; None stands for the default, Softmax()."""
+    """A similarity of one of the kinds; None stands for the default, Softmax()."""
     of = st.sampled_from
     softmax = {
         "scale": of((1.0, 0.25, 0.0, -0.5, 2.0)),
@@ -38,9 +38,10 @@ def similarities(kinds: Sequence[str] = KINDS) -> Any:
         "sink": of(("heads", 0.0, 1.5, -3.0)),
     }
     options: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+        "sigmoid": {"scale": of((None, 1.0, -0.5)), "bias": of((None, 0.0, -3.0))},
         "polynomial": {"degree": st.integers(0, 4), "offset": of((1.0, 0.0, 0.5, -0.5))},
         "feature_map": {"map": of(MAPS), "normalize": of((True, True, False))},
-        "similarity": {"function": of(sorted(FUNCTIONS))},
+        "similarity": {"function": of(sorted(FUNCTIONS)), "normalize": of((True, True, False))},
     }
     made = {kind: _specs(kind, st.fixed_dictionaries(options.get(kind, {}))) for kind in KINDS}
     made["softmax"] = st.none() | _specs("softmax", st.fixed_dictionaries({}, optional=softmax))
@@ -105,7 +106,7 @@ def calls(
     len_q = draw(lengths())
     len_k = len_q if draw(st.booleans()) else draw(lengths())
     similarity = draw(similarities(kinds))
-    softmax = similarity is None or similarity.kind == "softmax"
+    has_scores = similarity is None or similarity.kind in ("softmax", "sigmoid")
     biases = ("full", "row", "holes") if dims < 4 else BIASES
     return CallCase(
         batch=batch,
@@ -119,7 +120,7 @@ def calls(
         dtype=draw(st.sampled_from(tuple(dtypes))),
         similarity=similarity,
         mask=draw(masks(batch, len_q, len_k)),
-        bias=draw(st.sampled_from((None, None, *biases))) if softmax else None,
+        bias=draw(st.sampled_from((None, None, *biases))) if has_scores else None,
         layout=draw(st.sampled_from(tuple(LAYOUTS))),
         values=draw(st.sampled_from(tuple(values))),
         seed=draw(st.integers(0, 9999)),

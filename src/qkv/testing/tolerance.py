@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from qkv.inputs import compute_dtype as compute_dtype
-from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
+from qkv.similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Sigmoid, Softmax
 from qkv.states import AnyState
 
 from .oracle import Oracle, state_answers, to_caller_dims, to_four_dims_of_state
@@ -79,7 +79,7 @@ def naive_attention(
         value: (..., len_k, width_v).
         attended: boolean (..., len_q, len_k).
         similarity: one of qkv's similarities; None is `Softmax()`.
-        bias: broadcasts to the scores; only with softmax.
+        bias: broadcasts to the scores; only with softmax and sigmoid.
         state: one of qkv.states.
 
     Returns:
@@ -98,6 +98,8 @@ def naive_attention(
     similarity = Softmax() if similarity is None else similarity
     if isinstance(similarity, Softmax):
         weights, lse = _softmax_weights(q, k, attended, similarity, bias)
+    elif isinstance(similarity, Sigmoid):
+        weights, lse = torch.where(attended, torch.sigmoid(_sigmoid_scores(q, k, similarity, bias)), 0.0), None
     else:
         weights, lse = _other_weights(q, k, attended, similarity), None
     return Answer((weights @ v).to(dtype), lse, weights.to(dtype))
@@ -122,6 +124,14 @@ def _softmax_weights(
     return weights, torch.where(empty.squeeze(-1), -math.inf, torch.logsumexp(scores, -1))
 
 
+def _sigmoid_scores(q: Tensor, k: Tensor, similarity: Sigmoid, bias: Tensor | None) -> Tensor:
+    scores = q @ k.transpose(-1, -2) * similarity.scale_for(q.shape[-1])
+    if similarity.bias is not None:
+        own = torch.as_tensor(similarity.bias).to(scores.dtype)
+        scores = scores + own.reshape((-1, 1, 1) if scores.dim() == 4 else ())
+    return scores if bias is None else scores + torch.where(bias == -math.inf, 0.0, bias)
+
+
 def _other_weights(q: Tensor, k: Tensor, attended: Tensor, similarity: Any) -> Tensor:
     if isinstance(similarity, Argmax):
         scores = torch.where(attended, q @ k.transpose(-1, -2), -math.inf)
@@ -129,7 +139,7 @@ def _other_weights(q: Tensor, k: Tensor, attended: Tensor, similarity: Any) -> T
             return scores
         return torch.zeros_like(scores).scatter(-1, scores.argmax(-1, keepdim=True), 1.0) * attended
     sims = torch.where(attended, similarities(similarity, q, k), 0.0)
-    if not getattr(similarity, "normalize", True):
+    if not similarity.normalizes:
         return sims
     total = sims.sum(-1, keepdim=True)
     return torch.where(total == 0, 0.0, sims / torch.where(total == 0, 1.0, total))
@@ -162,6 +172,13 @@ class Budget:
 def ulp(magnitude: Tensor, dtype: torch.dtype) -> Tensor:
     """The distance between neighbours of `magnitude` in `dtype`, in float64.
 
+    Args:
+        magnitude: Any shape.
+        dtype: A floating-point dtype.
+
+    Returns:
+        The same shape; at 0 the smallest positive number.
+
     >>> ulp(torch.tensor([1.0, 1.5, 0.0]), torch.bfloat16).tolist()[:2]
     [0.0078125, 0.0078125]
     """
@@ -177,6 +194,15 @@ def error_in_ulp(actual: Tensor, gold: Tensor, scale_values: Tensor, dtype: torc
 
     gold is float64. NaN and ±inf must be exactly where gold has them, else the error is inf; where
     gold overflows dtype, dtype's infinity is right.
+
+    Args:
+        actual: (..., q, n), the result.
+        gold: (..., q, n), the oracle's result.
+        scale_values: (..., q), the magnitude of each row.
+        dtype: The dtype whose ulp is the unit.
+
+    Returns:
+        (..., q), in float64.
 
     >>> one = torch.ones(1, 1, dtype=torch.float64)
     >>> error_in_ulp(one + 2**-22, one, torch.tensor([1.0]), torch.float32).item()
@@ -253,6 +279,16 @@ def error_bounds(
         similarity: that of the call.
         bias: that of the call.
         state: that of the call.
+
+    Returns:
+        What `assert_close_to_oracle` takes.
+
+    >>> from qkv.testing import assert_close_to_oracle, oracle
+    >>> import qkv
+    >>> x = torch.eye(3)
+    >>> bounds = error_bounds(x, x, x, oracle(x, x, x))
+    >>> published = qkv.backends.BACKENDS["sdpa"].bound
+    >>> assert_close_to_oracle(qkv.attention(x, x, x, backend="sdpa"), bounds, backend="sdpa", bound=published)
     """
     similarity = Softmax() if similarity is None else similarity
     dtype, inner = query.dtype, compute_dtype(query.dtype)
@@ -327,11 +363,18 @@ def _term_sizes(
         if bias is not None:
             size = size + torch.where(bias.isfinite(), bias, 0.0).double().abs()
         return largest(torch.where(gold.attended, size, 0.0)), none, none
-    sims = torch.where(gold.attended, similarities(similarity, q, k), 0.0)
-    large = torch.where(gold.attended, _majorant(similarity, q, k, sims, size), 0.0)
+    if isinstance(similarity, Sigmoid):
+        # A rounded score is off by its size times eps, and the weight by as much at most, relatively.
+        scores = _sigmoid_scores(q, k, similarity, None if bias is None else bias.detach().double()).detach()
+        sims = torch.where(gold.attended, torch.sigmoid(scores), 0.0)
+        size = size * abs(similarity.scale_for(query.shape[-1])) + scores.abs()
+        large = sims * (1 + size)
+    else:
+        sims = torch.where(gold.attended, similarities(similarity, q, k), 0.0)
+        large = torch.where(gold.attended, _majorant(similarity, q, k, sims, size), 0.0)
     # Below the smallest normal number rounding is no longer relative: every product may be off by the same amount.
     large = torch.where(large > 0, large + torch.finfo(compute_dtype(query.dtype)).smallest_normal, 0.0)
-    below = sims.sum(-1).abs() if getattr(similarity, "normalize", True) else torch.ones_like(none)
+    below = sims.sum(-1).abs() if similarity.normalizes else torch.ones_like(none)
     # Nothing to sum is exact; a sum that cancels to 0 leaves no digit that could be checked.
     below = torch.where(large.sum(-1) == 0, 1.0, below)
     return none, (large @ largest(v).unsqueeze(-1)).squeeze(-1) / below, large.sum(-1) / below
@@ -394,8 +437,22 @@ def assert_argmax(actual: Tensor, query: Tensor, key: Tensor, value: Tensor, gol
     error bound of both: 2·(width + 1)·eps·Σ_d |q_d k_d|. The contract's `ties_go_to_the_lowest_index` uses
     exact numbers and allows none.
 
+    Args:
+        actual: (..., len_q, width_v), the result.
+        query: (..., len_q, width).
+        key: (..., len_k, width).
+        value: (..., len_k, width_v).
+        gold: What `oracle` returned for the same call.
+        backend: A name for the message.
+
     Raises:
         AssertionError: when a row is the value of another key.
+
+    >>> from qkv.testing import oracle
+    >>> import qkv
+    >>> x = torch.eye(3)
+    >>> gold = oracle(x, x, x, similarity=qkv.Argmax())
+    >>> assert_argmax(qkv.attention(x, x, x, similarity=qkv.Argmax()), x, x, x, gold, backend="argmax")
     """
     q, k, v = (repeat_heads(t, query.shape[1]) for t in (query.double(), key.double(), value))
     terms = torch.where(gold.attended[..., None], q[..., :, None, :] * k[..., None, :, :], 0.0)

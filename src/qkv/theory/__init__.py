@@ -40,6 +40,10 @@ __all__ = [
 
 
 def claims() -> dict[str, Callable[..., Claim]]:
-    """The functions by name, in reading order: from one score to a stack of layers, then training."""
+    """The functions by name, in reading order: from one score to a stack of layers, then training.
+
+    Returns:
+        A function for each claim.
+    """
     ordered = (products, scores, saturation, argmax, kernels, chunks, reach, normalisation, recall)
     return {claim.__name__: claim for claim in ordered}

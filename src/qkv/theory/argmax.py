@@ -50,7 +50,14 @@ PROSE_SYMBOLS = {
 
 
 def argmax(*, seed: int = 0) -> Claim:
-    """Argmax attention: the worked example, the limit of softmax with its rate, zero gradients, and ties."""
+    """Argmax attention: the worked example, the limit of softmax with its rate, zero gradients, and ties.
+
+    Args:
+        seed: Of the random scores that are tested.
+
+    Returns:
+        The claim, with its derivation and the evidence for it.
+    """
     return Claim(
         name="argmax",
         title="Argmax: the limit of softmax, without a gradient for queries and keys",

@@ -70,6 +70,9 @@ def chunks(*, seed: int = 0, tokens: int = 149, width: int = 5, value_width: int
 
     Args:
         seed, tokens, width, value_width: of the random sequence on which `qkv.attention` is compared.
+
+    Returns:
+        The claim, with its derivation and the evidence for it.
     """
     sequence = drawn_sequence(seed, tokens, width, value_width)
     return Claim(

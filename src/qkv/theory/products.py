@@ -129,6 +129,9 @@ def products(*, seed: int = 0, tokens: int = 7, width: int = 5, key_width: int =
 
     Args:
         seed, tokens, width, key_width, value_width: of the random integers on which `qkv.attention` is compared.
+
+    Returns:
+        The claim, with its derivation and the evidence for it.
     """
     x = random_integers(seed, tokens, width)
     weights = [random_integers(seed + n, width, w) for n, w in ((1, key_width), (2, key_width), (3, value_width))]

@@ -74,6 +74,9 @@ def reach(*, seed: int = 0) -> Claim:
 
     Args:
         seed: of the weights of the stacks whose derivatives are taken.
+
+    Returns:
+        The claim, with its derivation and the evidence for it.
     """
     evidence = (
         one_layer(),

@@ -50,7 +50,15 @@ PROSE_SYMBOLS = {
 
 
 def scores(*, seed: int = 0, samples: int = 60_000) -> Claim:
-    """E and Var of q·k for vector, scalar and general means, why s = √d, and what s = −√d would do."""
+    """E and Var of q·k for vector, scalar and general means, why s = √d, and what s = −√d would do.
+
+    Args:
+        seed: Of the samples.
+        samples: How many are drawn.
+
+    Returns:
+        The claim, with its derivation and the evidence for it.
+    """
     evidence = (
         _conditional(r"the answer `d\mu^2` for the mean, right only if", r"\mu^T\mu", r"d\mu^2", VECTOR_MEAN),
         *_enumerated(),

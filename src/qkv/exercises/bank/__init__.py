@@ -95,7 +95,21 @@ def read_name(text: str) -> BankExercise | None:
 
 
 def variant(exercise: str | Exercise, seed: int) -> BankExercise:
-    """The variant of a seed: of a name of the bank, or of one of its exercises."""
+    """The variant of a seed: of a name of the bank, or of one of its exercises.
+
+    Args:
+        exercise: A name of the bank, or an exercise of it.
+        seed: The seed of the numbers.
+
+    Returns:
+        The same exercise with other numbers.
+
+    Raises:
+        OptionError: an exercise that is not of the bank.
+
+    >>> variant("scaling", 3).seed
+    3
+    """
     if isinstance(exercise, BankExercise):
         return named(exercise.name, seed)
     if isinstance(exercise, Exercise):

@@ -64,6 +64,10 @@ def read_sheet(source: str | Path) -> list[Reading]:
 
     Returns:
         A reading for each question without parts and each part, in the order of the sheet.
+
+    >>> [reading] = read_sheet("1. A layer has width 96 and 8 heads. What is the width of a head?")
+    >>> reading.solve().parts[0].answer.value
+    12
     """
     if isinstance(source, Path):
         questions = split(read_document(source))

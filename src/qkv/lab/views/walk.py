@@ -304,7 +304,7 @@ def compute(state: State, work: Work) -> Result:
     start = given(state, work)
     similarity, mask = similarity_of(state, start), mask_of(state, start)
     seen = seen_by(mask, len(start.q), len(start.k))
-    run, backend = _run(start, similarity, mask)
+    run, backend = run_attention(start, similarity, mask)
     each = heads(state, start, seen, run)
     made = [head.result() for head in each]
     for place, head in enumerate(made):
@@ -338,7 +338,9 @@ def _labels(state: State, start: Given) -> list[str]:
     return [*words, *[""] * rows][:rows]
 
 
-def _run(start: Given, similarity: AnySimilarity, mask: Mask | None) -> tuple[dict[str, Tensor | None], Result]:
+def run_attention(
+    start: Given, similarity: AnySimilarity, mask: Mask | None
+) -> tuple[dict[str, Tensor | None], Result]:
     """What attention gives, and the backend that gave it."""
     import torch
 

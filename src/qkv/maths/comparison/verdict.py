@@ -103,14 +103,13 @@ class Verdict:
     def _repr_html_(self) -> str:
         from html import escape
 
+        from ...notebook import framed, table
+
         found = {"verdict": f"{self.kind} ({self.evidence})" if self.evidence else self.kind, "reason": self.reason}
         found |= {"right if": self.condition, "counterexample": self.counterexample, "answer": self.answer}
         found |= {"compared with": self.gold, "meant": self.suggestion}
-        rows = (
-            f"<tr><th scope='row'>{name}</th><td>{escape(str(text))}</td></tr>" for name, text in found.items() if text
-        )
-        where = f"<pre>{escape(self.where)}</pre>" if self.where else ""
-        return f"<table>{''.join(rows)}</table>{where}"
+        shown = table((name, text) for name, text in found.items() if text)
+        return shown + framed(f"<pre>{escape(self.where)}</pre>") if self.where else shown
 
 
 def compare(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:

@@ -93,7 +93,8 @@ def inputs_stay_as_they_are(subject: Subject, case: BackendCase) -> None:
     differentiate(out, leaves, torch.ones_like(out))
     for name, leaf in leaves.items():
         assert_same_bits(leaf.detach(), before[name], f"{case.backend}: {name} after the call")
-    now = attended_pairs(call.built_mask, call.built_bias, call.extent)
+    bias = call.by_definition(call.built_similarity, call.built_bias)["bias"]
+    now = attended_pairs(call.built_mask, bias, call.extent)
     now = now if call.state is None else now.tril()
     assert torch.equal(now, allowed), f"{case.backend}: the mask changed"
 
@@ -165,7 +166,10 @@ def _naive_gradients(call: CallCase) -> dict[str, Tensor]:
 
 def _gradients_by(call: CallCase, dtype: torch.dtype | None, compute: Callable[..., Any]) -> dict[str, Tensor]:
     leaves = leaves_of(call, dtype)
-    out = compute(**{"similarity": call.built_similarity} | arguments(call, leaves)).out
+    given = {"similarity": call.built_similarity} | arguments(call, leaves)
+    inner = torch.float64 if dtype is torch.float64 else compute_dtype(call.torch_dtype)
+    given |= call.by_definition(given["similarity"], given.get("bias", call.built_bias), inner)
+    out = compute(**given).out
     return differentiate(out, leaves, cotangent_like(out.to(call.torch_dtype)).to(out.dtype))
 
 
@@ -181,7 +185,11 @@ def gradcheck(subject: Subject, case: BackendCase) -> None:
     if call.kind == "argmax":
         # A step function of queries and keys has no finite differences.
         leaves = {"value": leaves["value"]}
-    for name, inside in (("log_gate", -0.01), ("rate", 0.01)):  # a gate of 1 has a derivative from one side only
+    for name, inside in (
+        ("log_gate", -0.01),
+        ("log_decay", -0.01),
+        ("rate", 0.01),
+    ):  # a gate of 1 has a derivative from one side only
         if name in leaves:
             leaves[name] = (leaves[name].detach() + inside).requires_grad_()
     names = list(leaves)

@@ -26,6 +26,11 @@ SIMILARITIES: dict[str, Spec | None] = {
     "softmax softcap": Spec("softmax", softcap=1.5),
     "softmax sink": Spec("softmax", sink="heads", seed=4),
     "softmax number sink": Spec("softmax", scale=0.4, sink=0.5),
+    "softmax forgetting": Spec("softmax", log_decay=5),
+    "softmax sink forgetting": Spec("softmax", scale=-0.4, softcap=3.0, sink="heads", log_decay=6),
+    "sigmoid": Spec("sigmoid"),
+    "sigmoid bias": Spec("sigmoid", scale=-0.7, bias="heads", seed=4),
+    "sigmoid number bias": Spec("sigmoid", scale=0.4, bias=-2.5),
     "argmax": Spec("argmax"),
     "polynomial": Spec("polynomial", degree=2),
     "polynomial odd": Spec("polynomial", degree=3, offset=-0.5),
@@ -34,6 +39,7 @@ SIMILARITIES: dict[str, Spec | None] = {
     "positive_random": Spec("feature_map", map="positive_random"),
     "elu1 unnormalised": Spec("feature_map", map="elu1", normalize=False),
     "function": Spec("similarity", function="gaussian"),
+    "unnormalised function": Spec("similarity", function="gaussian", normalize=False),
     "signed function": Spec("similarity", function="signed"),
 }
 
@@ -57,7 +63,7 @@ SIZES = {
     "two chunks": (67, 67, 5, 3),
 }
 
-BIASES = {"none": None, "full": "full", "row": "row", "heads": "heads", "holes": "holes"}
+BIASES = {"none": None, "full": "full", "row": "row", "heads": "heads", "holes": "holes", "function": "function"}
 
 
 def _segments(count: int, length: int) -> tuple[int, ...]:
@@ -90,8 +96,12 @@ MASKS: dict[str, Callable[[int, int, int], Spec | None]] = {
     ),
 }
 
+_CAUSAL = ("causal", "causal late", "causal window", "causal padding")  # that gates can be combined with
+
 # Similarities that differ from another one in numbers only: combined with the dtypes, not with the masks.
-_ONLY_WITH_PLAIN_CALLS = frozenset({"softmax number sink", "positive_random", "signed function"})
+_ONLY_WITH_PLAIN_CALLS = frozenset(
+    {"softmax number sink", "softmax sink forgetting", "sigmoid number bias", "positive_random", "signed function"}
+)
 
 AXES: dict[str, tuple[str, ...]] = {
     "similarity": tuple(name for name in SIMILARITIES if name not in _ONLY_WITH_PLAIN_CALLS),
@@ -124,10 +134,16 @@ STATE_AXES: dict[str, tuple[str, ...]] = {
 
 
 def _possible(row: Mapping[str, str]) -> bool:
-    """Whether the values can be combined: only softmax takes a bias; a bias per head needs heads."""
+    """Whether the values can be combined: gates need causality, and only softmax and sigmoid take a bias.
+
+    A bias per head needs heads, and every query of a call with gates is one of the tokens.
+    """
     bias, heads = row.get("bias", "none"), row.get("heads")
     per_head = bias == "heads" and heads in ("batch", "sequence")
-    return bias == "none" or (row.get("similarity", "softmax").startswith("softmax") and not per_head)
+    late = row.get("mask") == "causal late" and row.get("size") == "more queries"
+    if "forgetting" in row.get("similarity", "") and (row.get("mask", "causal") not in _CAUSAL or late):
+        return False
+    return bias == "none" or (row.get("similarity", "softmax").startswith(("softmax", "sigmoid")) and not per_head)
 
 
 def pairwise(axes: Axes, possible: Rule, seed: int = 0) -> list[Row]:
@@ -190,6 +206,7 @@ def contract_cases(strength: int = 2) -> tuple[CallCase, ...]:
     basic = {"mask": "none", "heads": "gqa", "size": "tiny", "bias": "none"}
     plain = itertools.product(SIMILARITIES, DTYPES)
     rows = [{**basic, "similarity": similarity, "dtype": dtype} for similarity, dtype in plain]
+    rows = [row | ({} if _possible(row) else {"mask": "causal"}) for row in rows]
     rows += pairwise(AXES, _possible)
     chosen = range(len(rows)) if strength == 2 else _rows_with_every_value(rows)
     states = pairwise(STATE_AXES, lambda row: True)

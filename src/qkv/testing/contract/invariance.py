@@ -216,6 +216,7 @@ def _fits_any_batch(call: CallCase) -> bool:
     return (
         call.batch > 1
         and call.state is None
+        and not call.forgets
         and call.bias in (None, "row")
         and kinds <= {"and", "or", "causal", "window"}
     )
@@ -277,7 +278,13 @@ def assert_agree(subject: Subject, case: BackendCase, found: Tensor, wanted: Ten
 
 
 def _in_chunks(call: CallCase) -> bool:
-    return call.state is None and call.len_q > 1 and (call.mask is None or call.mask.kind == "causal")
+    counts_from_zero = call.bias == "function"  # in each chunk
+    return (
+        call.state is None
+        and not counts_from_zero
+        and call.len_q > 1
+        and (call.mask is None or call.mask.kind == "causal")
+    )
 
 
 @check(4, applies=_in_chunks)
@@ -336,7 +343,9 @@ def _can_split(call: CallCase) -> bool:
     plain = call.mask is None or call.mask.kind == "dense"
     causal = call.mask is not None and call.mask.kind == "causal" and "offset" in call.mask.options
     sink = None if call.similarity is None else call.similarity.options.get("sink")
-    return call.kind == "softmax" and sink is None and call.len_k > 1 and (plain or causal)
+    # Queries after the last key of a part have no gates, and a function counts its keys from 0.
+    whole = call.forgets or call.bias == "function"
+    return call.kind == "softmax" and sink is None and not whole and call.len_k > 1 and (plain or causal)
 
 
 @check(5, applies=_can_split, wants=["lse"])

@@ -18,6 +18,7 @@ from ..call_case import CallCase
 from ..tolerance import Answer, repeat_heads
 
 GATES = ("rate", "log_gate", "beta")  # the tensors of a state
+LOGITS = {"sink": "sink", "own bias": "bias", "log_decay": "log_decay"}  # the tensors of a similarity, and their fields
 
 
 class Claims(Protocol):
@@ -113,22 +114,22 @@ def gradients(
 def leaves_of(call: CallCase, dtype: torch.dtype | None = None, **changes: Tensor) -> dict[str, Tensor]:
     """The call's tensors as new leaves that require gradients."""
     given = {**call.kwargs, **changes}
-    found = {name: given[name] for name in ("query", "key", "value", "bias") if given[name] is not None}
-    sink = getattr(call.built_similarity, "sink", None)
-    if isinstance(sink, Tensor):
-        found["sink"] = sink
+    found = {name: given[name] for name in ("query", "key", "value", "bias") if isinstance(given[name], Tensor)}
+    for name, field_name in LOGITS.items():
+        if isinstance(logits := getattr(call.built_similarity, field_name, None), Tensor):
+            found[name] = logits
     found |= {name: t for name in GATES if isinstance(t := getattr(call.built_state, name, None), Tensor)}
     return {name: tensor.detach().to(dtype or tensor.dtype).clone().requires_grad_() for name, tensor in found.items()}
 
 
 def arguments(call: CallCase, leaves: dict[str, Tensor]) -> dict[str, Any]:
-    """`leaves` as arguments of attention; the sink becomes part of the similarity, gates of the state."""
-    given: dict[str, Any] = {name: leaf for name, leaf in leaves.items() if name not in ("sink", *GATES)}
+    """`leaves` as arguments of attention; a sink and the like become part of the similarity, gates of the state."""
+    given: dict[str, Any] = {name: leaf for name, leaf in leaves.items() if name not in (*LOGITS, *GATES)}
     if call.built_state is not None:
         given["state"] = replace(call.built_state, **{name: leaf for name, leaf in leaves.items() if name in GATES})
-    if "sink" in leaves:
-        similarity = call.built_similarity
-        given["similarity"] = type(similarity)(similarity.scale, similarity.softcap, leaves["sink"])
+    own = {field_name: leaves[name] for name, field_name in LOGITS.items() if name in leaves}
+    if own:
+        given["similarity"] = replace(call.built_similarity, **own)
     return given
 
 

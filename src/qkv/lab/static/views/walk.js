@@ -1,65 +1,11 @@
 // The walk: a cell that is pointed at or focused lights up what it was made of, and says how.
 import { announce, noteState, onLeave, onResult, setState, stateNow } from "../lab.js";
 import { explainWords } from "../guide.js";
-import { calm, placeIn, player, stepped, wait } from "../moving.js";
+import { player } from "../moving.js";
+import { BEAT, MOST_CELLS, addUp, calm, light, move, rest, rove, wait } from "./walk_cells.js";
 
 const LAST_STEP = 6;
-const BEAT = 420; // milliseconds for a term of a sum
-const MOST_CELLS = 9; // that a step plays
 const region = document.getElementById("result");
-
-/** The cells of "grid:rows:columns"; a row or a column is a number, a range or a star. */
-function cellsOf(part) {
-  const [grid, rows, columns] = part.split(":");
-  const within = (place, wanted) => {
-    if (wanted === "*") return true;
-    const [low, high = low] = wanted.split("-");
-    return Number(place) >= Number(low) && Number(place) <= Number(high);
-  };
-  return [...region.querySelectorAll(`td[data-key^="${CSS.escape(grid)}:"]`)].filter((cell) => {
-    const [, r, c] = cell.dataset.key.split(":");
-    return within(r, rows) && within(c, columns);
-  });
-}
-
-function clear() {
-  for (const cell of region.querySelectorAll(".lit, .lit-2, .made")) cell.classList.remove("lit", "lit-2", "made");
-}
-
-function light(cell) {
-  clear();
-  cell.classList.add("made");
-  (cell.dataset.made ?? "").split(" ").filter(Boolean).forEach((part, which) => {
-    for (const one of cellsOf(part)) one.classList.add(which ? "lit-2" : "lit");
-  });
-  region.querySelector("#why").textContent = cell.dataset.why ?? given(cell);
-}
-
-function given(cell) {
-  return `${cell.closest("table").getAttribute("aria-label").split(",")[0]}: ${cell.textContent.trim()}`;
-}
-
-function rest() {
-  const focused = document.activeElement?.closest?.("td[data-key]");
-  if (focused && region.contains(focused)) light(focused);
-  else {
-    clear();
-    region.querySelector("#why")?.replaceChildren();
-  }
-}
-
-function move(cell, event) {
-  const rows = [...cell.closest("tbody").rows].map((row) => [...row.querySelectorAll("td[data-key]")]);
-  const to = stepped(event, rows, placeIn(rows, cell));
-  if (!to) return;
-  event.preventDefault();
-  rows[to[0]][to[1]].focus();
-}
-
-function rove(cell) {
-  for (const each of cell.closest("tbody").querySelectorAll('td[tabindex="0"]')) each.tabIndex = -1;
-  cell.tabIndex = 0;
-}
 
 function step(to) {
   const now = Number(stateNow().step);
@@ -90,37 +36,6 @@ function show(which) {
   if (region.querySelector("#flow.all")) stage.scrollIntoView({ block: "nearest", behavior: calm.matches ? "auto" : "smooth" });
 }
 
-const valueOf = (cell) => {
-  const [above, below = "1"] = cell.querySelector("data").value.split("/");
-  return Number(above) / Number(below);
-};
-const shortly = (value) => String(Number(value.toPrecision(4))).replace("-", "−");
-const factor = (value) => (value < 0 ? `(${shortly(value)})` : shortly(value));
-
-/** The row times the column that made a cell, term by term with the sum so far; then what the library says of it. */
-async function addUp(cell, alive) {
-  light(cell);
-  const [row, column = []] = (cell.dataset.made ?? "").split(" ").filter(Boolean).map(cellsOf);
-  const why = region.querySelector("#why");
-  const numbers = [...(row ?? []), ...column].every((each) => each.querySelector("data"));
-  if (row?.length && row.length === column.length && row.length <= 8 && numbers) {
-    let sum = 0;
-    let terms = "";
-    for (const [n, one] of row.entries()) {
-      const [a, b] = [valueOf(one), valueOf(column[n])];
-      sum += a * b;
-      terms += `${n ? " + " : ""}${factor(a)}·${factor(b)}`;
-      for (const each of [one, column[n]]) each.classList.add("term");
-      why.textContent = `${terms} = ${shortly(sum)}${n < row.length - 1 ? " …" : ""}`;
-      await wait(BEAT);
-      for (const each of region.querySelectorAll(".term")) each.classList.remove("term");
-      if (!alive()) return;
-    }
-  } else await wait(BEAT);
-  if (alive()) light(cell);
-  await wait(BEAT);
-}
-
 /** From this step to the last, a few cells of each. */
 const playing = player("walk-play", async (alive) => {
   if (Number(stateNow().step) === LAST_STEP) step(0);
@@ -128,7 +43,7 @@ const playing = player("walk-play", async (alive) => {
     const now = Number(stateNow().step);
     const cells = [...region.querySelectorAll(`#stage-${now} td[data-made]`)].filter((cell) => !cell.matches(".masked"));
     for (const cell of cells.slice(0, MOST_CELLS)) {
-      await addUp(cell, alive);
+      await addUp(region, cell, alive);
       if (!alive()) return;
     }
     await wait(2 * BEAT);
@@ -142,7 +57,7 @@ function keys(event) {
   if (event.key === "PageDown" || event.key === "PageUp") {
     event.preventDefault();
     step(Number(stateNow().step) + (event.key === "PageDown" ? 1 : -1));
-  } else if (cell && event.key === "Enter" && !calm.matches) playing.once((alive) => addUp(cell, alive));
+  } else if (cell && event.key === "Enter" && !calm.matches) playing.once((alive) => addUp(region, cell, alive));
   else if (cell) move(cell, event);
   else if (event.target.closest("[data-step]") && (event.key === "ArrowRight" || event.key === "ArrowLeft")) {
     event.preventDefault();
@@ -183,26 +98,26 @@ function fit(name) {
 region.addEventListener("pointerover", (event) => {
   const cell = event.target.closest("td[data-key]");
   if (playing.on) return;
-  if (cell) light(cell);
-  else rest();
+  if (cell) light(region, cell);
+  else rest(region);
 });
-region.addEventListener("pointerleave", () => playing.on || rest());
+region.addEventListener("pointerleave", () => playing.on || rest(region));
 region.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   const cell = event.target.closest("td[data-made]");
   const now = Number(stateNow().step);
   if (button?.id === "walk-play") return;
   if (button || cell) playing.stop();
-  if (cell && !calm.matches) playing.once((alive) => addUp(cell, alive));
+  if (cell && !calm.matches) playing.once((alive) => addUp(region, cell, alive));
   if (button?.dataset.step) step(Number(button.dataset.step));
   else if (button?.id === "walk-next") step(now + 1);
   else if (button?.id === "walk-back") step(now - 1);
 });
 region.addEventListener("focusin", (event) => {
   const cell = event.target.closest("td[data-key]");
-  if (!cell) return rest();
+  if (!cell) return rest(region);
   rove(cell);
-  if (!playing.on) light(cell);
+  if (!playing.on) light(region, cell);
   announce(region.querySelector("#why").textContent);
 });
 region.addEventListener("keydown", keys);
