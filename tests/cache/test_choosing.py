@@ -116,3 +116,10 @@ def test_a_bound_belongs_to_auto():
             qkv.KVCache(**SIZES, dtype="auto", bound=bound)
     with pytest.raises(errors.OptionError, match="auto"):
         qkv.KVCache(**SIZES, dtype="int4", bound=0.1)
+
+
+def test_a_format_that_is_not_decided_is_not_saved(tmp_path):
+    cache = qkv.KVCache(1, 2, 64, dtype="auto", bound=0.1)
+    with pytest.raises(errors.OptionError, match="decode it before"):
+        cache.save(tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()

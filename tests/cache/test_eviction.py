@@ -261,3 +261,34 @@ def test_a_mask_over_a_cache_that_forgot_everything():
     cache.evict(qkv.cache.Select(lambda importance, at, length: at < 0, 0))
     out = qkv.attend(torch.ones(1, 1, 3, 4), cache, mask=qkv.Causal(offset=0))
     assert torch.equal(out, torch.zeros(1, 1, 3, 4))
+
+
+@pytest.mark.parametrize("change", [lambda cache, x: cache.append(x, x), lambda cache, x: cache.reset()])
+def test_a_policy_that_changes_the_cache_is_refused(change):
+    x = torch.ones(1, 1, 100, 4)
+    cache = qkv.KVCache(1, 1, 4)
+    cache.append(x, x)
+
+    def chooses(importance, at, length):
+        change(cache, x)
+        return at[0] % 2 == 0
+
+    with pytest.raises(errors.OptionError, match="changed the cache"):
+        cache.evict(chooses)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        (lambda: HeavyHitters(1.5, 2), "heavy"),
+        (lambda: SnapKV(None), "most"),
+        (lambda: FirstLast(1, 2, positions="renumbered", rotate=3), "rotate"),
+        (lambda: FirstLast(1, 2, every=1.5), "every"),
+        (lambda: Select(3), "function"),
+        (lambda: qkv.KVCache(1, 1, 8, window=10**30), "window"),
+        (lambda: qkv.KVCache(1, 1, 8, window=5, sinks=10**30), "sinks"),
+    ],
+)
+def test_options_that_no_cache_can_have(wrong, name):
+    with pytest.raises(errors.QkvError, match=f"^{name}: got"):
+        wrong()

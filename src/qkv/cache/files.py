@@ -52,11 +52,19 @@ MAX_MODEL_HEADER = 100_000_000  # bytes; safetensors itself refuses longer heade
 
 def save(cache: KVCache, path: str | os.PathLike[str]) -> None:
     target = check_path(path)
+    check_decided(cache)
     with cache.lock:
         tensors = _cache_tensors(cache)
         limits = {name: str(getattr(cache, name) or "") for name in (*_LIMITS, "width", "value_width")}
     about = {"format": _FORMAT, "version": _VERSION, "dtype": cache.format.name, "latent": "1" if cache.latent else ""}
     write_safetensors(target, tensors, about | limits)
+
+
+def check_decided(cache: KVCache) -> None:
+    """Refuse a cache whose storage format is not known yet."""
+    if cache.bound is not None:
+        hint = "the first prompt decides the format: decode it before"
+        raise OptionError(complaint("cache", 'dtype="auto", undecided', "a cache with a format", hint))
 
 
 def write_safetensors(target: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:

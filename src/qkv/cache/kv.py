@@ -413,9 +413,9 @@ class KVCache(TokenStore):
         """
         with self.lock:
             if check_cache(other)._pool is not self._pool:
-                raise OptionError(
-                    complaint("other", repr(other), "a fork of this cache, or of one that it is a fork of")
-                )
+                hint = 'with dtype="auto" fork after the first prompt, which decides the format'
+                wanted = "a fork of this cache, or of one that it is a fork of"
+                raise OptionError(complaint("other", repr(other), wanted, hint))
             types = {each.token_type for each in (self, other)} - {None}
             if len(types) > 1:
                 wanted = "one dtype and device in both, those of the first tokens"
@@ -516,7 +516,10 @@ class KVCache(TokenStore):
                 self._preallocate()
 
     def reset(self) -> None:
-        """Remove all tokens; tokens that are appended later may have another dtype."""
+        """Remove all tokens; tokens that are appended later may have another dtype.
+
+        The storage format stays, also where dtype="auto" has decided it.
+        """
         with self.lock:
             unused = self._table.all()
             nothing = Remaining.all(self.batch, self.heads)
@@ -904,7 +907,11 @@ class KVCache(TokenStore):
             for row in rows.tolist():
                 end = int(lengths[row])
                 sums = None if importance is None else importance[row, :, :end]
+                before = self._table, self._lengths.tobytes()
                 keep = selected(policy, None if sums is None else sums.clone(), at[row, :, :end], int(past[row]))
+                if (self._table, self._lengths.tobytes()) != before:
+                    given = f"{policy!r}, which changed the cache"
+                    raise OptionError(complaint("eviction", given, "a function that only chooses"))
                 count = keep.shape[1]
                 if count == end:
                     continue

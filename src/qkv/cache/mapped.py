@@ -25,7 +25,7 @@ from torch import Tensor
 from ..errors import OptionError, OptionTypeError, QkvError, ShapeError, complaint
 from ..ops.kernels import guard_mapping, unguard_mapping
 from .eviction import Policy, Remaining
-from .files import check_path, check_regular_file, damaged_file, printable, read_header, replacing
+from .files import check_decided, check_path, check_regular_file, damaged_file, printable, read_header, replacing
 from .formats import FORMATS
 from .pages import MOST_TOKENS, PAGE, PageTable, address_of, allocate, clear_unused, pages_for, row_ranges
 
@@ -61,9 +61,9 @@ def write_pages(
     target = check_path(path)
     # A fork keeps every page as it is, so no lock is held while the file is written.
     kept = [None if cache is None else cache.fork() for cache in caches]
-    if any(cache is not None and cache.bound is not None for cache in kept):
-        hint = "the first prompt decides the format: decode it before"
-        raise OptionError(complaint("cache", 'dtype="auto", undecided', "a cache with a format", hint))
+    for each in kept:
+        if each is not None:
+            check_decided(each)
     whole: dict[str, tuple[KVCache, list[int], np.ndarray]] = {}
     small: dict[str, Tensor] = {}
     records = []
