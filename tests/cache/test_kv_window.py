@@ -63,7 +63,7 @@ def test_more_tokens_at_once_than_the_window_holds(window):
 
 def test_a_window_longer_than_the_sequence_is_none():
     tensors = sequence(150)
-    for window in (150, 151, 10**6, 2**62):
+    for window in (150, 151, 10**6, 2**48):
         ring, _ = both(window)
         whole = qkv.KVCache(2, 3, 7, value_width=5)
         same_bits(qkv.decode(*tensors, ring), qkv.decode(*tensors, whole))

@@ -191,7 +191,7 @@ def test_row_49_offsets_that_overlap_or_leave_the_file(saved):
 
 def test_row_49_metadata_that_is_gone_or_means_nothing(saved):
     header, body = parts_of(saved)
-    held = header.get("__metadata__", {})
+    held, whole = header.get("__metadata__", {}), saved.read_bytes()
     for name in held:
         for value in {None, "", "-1", "x", "1e9", str(2**70), "[]", "{}", "\x00"} - {held[name]}:
             wrong = json.loads(json.dumps(header))
@@ -199,6 +199,7 @@ def test_row_49_metadata_that_is_gone_or_means_nothing(saved):
                 del wrong["__metadata__"][name]
             else:
                 wrong["__metadata__"][name] = value
+            saved.write_bytes(whole)
             write(saved, wrong, body)
             refuses_to_load(saved)
     if held:

@@ -157,7 +157,9 @@ def load(kind: type[KVCache], path: str | os.PathLike[str], eviction: Policy | N
         if 0 in limits.values():
             raise damaged_file(source, ", ".join(f"{name} {limit}" for name, limit in limits.items()))
         key = tuple(file.get_slice("key").get_shape()) if "key" in file.keys() else ()  # noqa: SIM118
-        latent = about.get("latent", "") == "1"
+        if about.get("latent") not in ("", "1"):
+            raise damaged_file(source, f"latent {about.get('latent')!r}")
+        latent = about["latent"] == "1"
         if len(key) != 4 or min(key[0], key[1], key[3] or latent) < 1:
             raise damaged_file(source, f"key of shape {key}")
         width, value_width = (_number(source, about, name) for name in ("width", "value_width"))

@@ -162,6 +162,7 @@ class PagesFile:
         try:
             self._read(self._file)
         except QkvError:
+            self.close()
             raise
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:  # JSON of another form
             raise self.damaged(f"an invalid header: {error!r}") from error
@@ -212,6 +213,8 @@ class PagesFile:
             at += count
 
     def damaged(self, what: str) -> OptionError:
+        """The error on a file that is of no use, and is closed."""
+        self.close()
         return damaged_file(self.path, what)
 
     def expect(self, model: str | None, tokens: Any) -> None:
@@ -220,12 +223,14 @@ class PagesFile:
         if model is not None and saved != model:
             named = "none" if saved is None else repr(printable(saved))
             hint = f"{self.path.name} has the keys of another model, in another format, or was saved without its name"
+            self.close()
             raise OptionError(complaint("model", repr(model), f"{named}, as saved", printable(hint)))
         if tokens is not None:
             given, kept = as_tokens(tokens), self.arrays.get("tokens")
             if kept is None or not torch.equal(given, kept):
                 same = 0 if kept is None else int((given[: len(kept)] == kept[: len(given)]).cumprod(0).sum())
                 found = "none" if kept is None else f"{len(kept)}, of which the first {same} are these"
+                self.close()
                 raise OptionError(complaint("tokens", f"{len(given)} tokens", f"those that were saved, {found}"))
 
     def check(self) -> None:

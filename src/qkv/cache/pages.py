@@ -179,7 +179,7 @@ def clear_unused(layout: PageLayout, pages: Tensor, counts: np.ndarray) -> None:
         parts = _slab_views(layout, slabs[page * layout.heads : (page + 1) * layout.heads])
         parts.value[:, rest] = 0
         for part in (parts.key, parts.key_scale, parts.value_scale):
-            if part is not None:
+            if part is not None and part.numel():
                 part[:, :, rest] = 0
 
 

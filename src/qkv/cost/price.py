@@ -85,7 +85,7 @@ def latent_flops(
         queries, keys, pairs: new tokens, all attended tokens, and attended pairs of both, over the batch.
 
     >>> latent_flops(16, 512, plain=128, rope=64, value=128, queries=1, keys=4097, pairs=4097)
-    (146834432, 17225220096)
+    (146835456, 17226016768)
     """
     wide = rank * (plain + value)
     absorbed = queries * wide + pairs * (2 * rank + rope)
