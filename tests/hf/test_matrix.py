@@ -46,12 +46,14 @@ pytestmark = [
 TESTS: dict[str, tuple[str, list[str]]] = {}  # check -> (its test, the architectures it runs)
 
 
-def checks(check):
-    """Parametrises a test over the architectures that a check applies to."""
+def checks(check, quick=None):
+    """Parametrises a test over the architectures that a check applies to; all but those of `quick`, if given, are slow."""
 
     def mark(test):
         TESTS[check] = (test.__name__, names(check))
-        return pytest.mark.parametrize("name", names(check))(test)
+        slow = [] if quick is None else [name for name in names(check) if name not in quick]
+        each = [pytest.param(name, marks=[pytest.mark.slow] * (name in slow)) for name in names(check)]
+        return pytest.mark.parametrize("name", each)(test)
 
     return mark
 
@@ -218,7 +220,7 @@ def test_attentions_are_those_of_eager(name, side):
     assert layers == sum(TABLE[name].weighted.values())
 
 
-@checks("served")
+@checks("served", quick=("bert", "llama", "deepseek_v3", "qwen3_next", "t5", "whisper", "vit"))
 def test_every_attention_layer_is_served(name):
     tiny, model = TABLE[name], ours(name)
     expected = expected_served(tiny, model)
