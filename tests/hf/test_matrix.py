@@ -47,7 +47,7 @@ TESTS: dict[str, tuple[str, list[str]]] = {}  # check -> (its test, the architec
 
 
 def checks(check, quick=None):
-    """Parametrises a test over the architectures that a check applies to; all but those of `quick`, if given, are slow."""
+    """Parametrises a test over the architectures that a check applies to; with `quick` all others are slow."""
 
     def mark(test):
         TESTS[check] = (test.__name__, names(check))
