@@ -18,6 +18,7 @@ ORDER = [
     "shapes",
     "masks",
     "similarity",
+    "forgetting",
     "states",
     "cost",
     "ops",
