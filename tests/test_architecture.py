@@ -19,6 +19,7 @@ ORDER = [
     "masks",
     "similarity",
     "forgetting",
+    "scoring",
     "states",
     "cost",
     "ops",
