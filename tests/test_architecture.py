@@ -16,6 +16,7 @@ ORDER = [
     "errors",
     "notebook",
     "shapes",
+    "raw",
     "masks",
     "similarity",
     "forgetting",
