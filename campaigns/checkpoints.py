@@ -30,6 +30,7 @@ from qkv.hf.checkpoint import Loaded
 from qkv.hf.checkpoint import load as load_folder
 from qkv.hf.folders import open_checkpoint, read_tensors
 from qkv.lab.checkpoints import read_header
+from qkv.raw import as_bytes
 
 from .broken_files import broken
 from .campaign import Batch, Campaign
@@ -94,7 +95,8 @@ def has_same_tokens(cache: qkv.KVCache, data: bytes) -> None:
         for name in ("key", "value", "key_scale", "value_scale"):
             if name in tensors:
                 one, other = getattr(stored, name)[:, :length], tensors[name][row, :, :length]
-                assert one.contiguous().view(torch.uint8).equal(other.contiguous().view(torch.uint8)), name
+                assert one.shape == other.shape, name
+                assert as_bytes(one).equal(as_bytes(other)), name
 
 
 def reads_the_same(found: Any, path: Path) -> None:
@@ -104,7 +106,7 @@ def reads_the_same(found: Any, path: Path) -> None:
     for name, entry in checkpoint.tensors.items():
         assert (entry.dtype, list(entry.shape)) == entries[name][:2]
         if entry.dtype != "BOOL":
-            assert tensors[name].contiguous().view(-1).view(torch.uint8).numpy().tobytes() == entries[name][2]
+            assert as_bytes(tensors[name]).numpy().tobytes() == entries[name][2]
 
 
 def is_a_model(found: Any, path: Path) -> None:

@@ -64,7 +64,7 @@ def feed(digest: Any, thing: Any) -> None:
         thing = thing.detach()
         thing = thing.masked_fill(thing.isnan(), NAN) if thing.is_floating_point() else thing
         digest.update(f"{thing.dtype} {tuple(thing.shape)} ".encode())
-        digest.update(thing.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        digest.update(thing.clone(memory_format=torch.contiguous_format).flatten().view(torch.uint8).numpy().tobytes())
     elif isinstance(thing, tuple | list):
         digest.update(f"{len(thing)} of ".encode())
         for part in thing:

@@ -30,7 +30,7 @@ def test_a_file_that_is_no_model_is_named_by_the_server(tmp_path: Path) -> None:
     path = tmp_path / "empty.gguf"
     path.write_bytes(b"")
     done = run(str(path))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("qkv: ")
     assert "Traceback" not in done.stderr

@@ -273,7 +273,7 @@ def test_a_port_that_is_taken_is_refused_in_one_line():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         command = [sys.executable, *COMMAND, "--http", "--port", str(taken.getsockname()[1])]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert "--port 0" in done.stderr
 
 

@@ -30,6 +30,8 @@ from tests.helpers.decode_reference import HEADS, QUERIES, STORAGE, Plain, has_s
 from tests.helpers.ranks import JobFailed, RankPool
 
 RANKS = (1, 2, 3, 4)
+# Sigmoid has neither a log-sum-exp nor a best key by which parts could be merged.
+MERGED = tuple(name for name in SIMILARITIES if not name.startswith("sigmoid"))
 
 
 def given(case: dict[str, Any]) -> tuple[list[Tensor], tuple[Tensor, ...], dict[str, Any], Any]:
@@ -132,7 +134,7 @@ def test_masks_in_absolute_positions(pool: RankPool, ranks: int) -> None:
 @pytest.mark.parametrize("ranks", RANKS)
 def test_similarities_windows_and_few_tokens(pool: RankPool, ranks: int) -> None:
     """Whole numbers: Argmax must take the first of equals, which other ranks hold too."""
-    pasts = itertools.product(SIMILARITIES, ((0, 1), (2, 2), (63, 1), (129, 5)), (None, 1, 50))
+    pasts = itertools.product(MERGED, ((0, 1), (2, 2), (63, 1), (129, 5)), (None, 1, 50))
     cases = [
         {"storage": STORAGE[at % len(STORAGE)], "similarity": kind, "past": past, "n": n, "window": window, "seed": at}
         for at, (kind, (past, n), window) in enumerate(pasts)
@@ -381,6 +383,10 @@ def test_a_failure_of_one_rank_reaches_the_others(
         assert message in error[1]
 
 
+def weights(query, key):
+    return torch.exp(-torch.cdist(query, key))
+
+
 def refused(mesh, cache):
     x = torch.randn(2, 2, 1, 3)
     other: Any = (
@@ -389,8 +395,15 @@ def refused(mesh, cache):
     own: Any = qkv.parallel.KVCache(2, 2, 3, mesh=mesh)
     if cache in ("decode", "explain"):
         return getattr(qkv, cache)(x, x, x, cache=own)
-    if cache == "polynomial":
-        return qkv.parallel.decode(x, x, x, own, similarity=qkv.Polynomial())
+    options: dict[str, Any] = {
+        "polynomial": {"similarity": qkv.Polynomial()},
+        "sigmoid": {"similarity": qkv.Sigmoid(bias=-1.5)},
+        "function": {"similarity": qkv.Similarity(weights)},
+        "gates": {"similarity": qkv.Softmax(log_decay=torch.zeros(2, 2, 1)), "mask": qkv.Causal()},
+        "rule": {"bias": lambda scores, b, h, i, j: scores},
+    }
+    if cache in options:
+        return qkv.parallel.decode(x, x, x, own, **options[cache])
     return qkv.parallel.decode(x, x, x, other)
 
 
@@ -402,6 +415,10 @@ def refused(mesh, cache):
         ("decode", "OptionTypeError", "got a qkv.parallel.KVCache, wanted a qkv.KVCache"),
         ("explain", "OptionTypeError", "Hint: call qkv.parallel.decode"),
         ("polynomial", "BackendRefused", "serves Softmax, Sigmoid, Argmax and Similarity"),
+        ("sigmoid", "BackendRefused", "wanted Softmax or Argmax. Hint: parts of ranks are merged by their log-sum-exp"),
+        ("function", "BackendRefused", "wanted Softmax or Argmax. Hint: parts of ranks are merged by their log-sum-exp"),
+        ("gates", "BackendRefused", "wanted no log_decay in qkv.parallel. Hint: a rank does not have the gates"),
+        ("rule", "BackendRefused", "wanted a tensor in qkv.parallel. Hint: a function of scores is given the whole"),
     ],
 )
 def test_refusals(pool: RankPool, cache: str, kind: str, message: str) -> None:

@@ -53,7 +53,7 @@ def test_every_kind_is_drawn() -> None:
     assert seen["mask"] == {
         "none", "and", "or", "causal", "window", "padding", "segments", "dense", "predicate",
     }  # fmt: skip
-    assert seen["kind"] == {"softmax", "argmax", "polynomial", "feature_map", "similarity"}
+    assert seen["kind"] == {"softmax", "sigmoid", "argmax", "polynomial", "feature_map", "similarity"}
     assert len(seen["dtype"]) == 4
     assert seen["dims"] == {2, 3, 4}
     assert seen["bias"] == {None, "full", "row", "heads", "holes"}

@@ -173,7 +173,8 @@ def test_softmax_is_the_default() -> None:
 @pytest.mark.parametrize("similarity", sorted(SIMILARITIES))
 def test_the_naive_computation_is_the_oracle_in_float64(similarity: str, heads: str) -> None:
     batch, heads_q, heads_kv, dims = HEADS[heads]
-    for mask in ("none", "causal late", "dense"):
+    gates = "forgetting" in similarity
+    for mask in ("causal", "causal late", "causal padding") if gates else ("none", "causal late", "dense"):
         case = CallCase(
             batch=batch,
             heads_q=heads_q,
@@ -186,7 +187,8 @@ def test_the_naive_computation_is_the_oracle_in_float64(similarity: str, heads: 
             seed=3,
         )
         attended = to_caller_dims(case.attended, dims)
-        found = naive_attention(*case.tensors, attended, case.built_similarity, case.built_bias)
+        rules = case.by_definition(case.built_similarity, case.built_bias)
+        found = naive_attention(*case.tensors, attended, **rules)
         assert torch.allclose(found.out, case.gold.out, atol=1e-11)
         assert torch.allclose(found.weights, case.gold.weights, atol=1e-11)
         if case.gold.lse is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..raw import as_bytes
 from ..shapes import Int
 from .eviction import Policy
 
@@ -127,7 +128,7 @@ def fingerprint(*parts: Any) -> str:
         if isinstance(part, torch.Tensor | np.ndarray):
             digest.update(f"{part.dtype} {tuple(part.shape)};".encode())
             if isinstance(part, torch.Tensor):
-                part = part.detach().cpu().reshape(-1).view(torch.uint8).numpy()
+                part = as_bytes(part.detach().cpu()).numpy()
             flat = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
             step = max(_SAMPLE, (len(flat) - _SAMPLE) // (_SAMPLES - 1))
             for start in range(0, len(flat), step):

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ..errors import BackendRefused, OptionError, OptionTypeError, ShapeError, complaint
 from ..ops.packed import ACTIVATION_CODES, BLOCKS, packed_linear
+from ..raw import as_bytes
 from ..shapes import Float
 
 _FORMAT_OF_DTYPE = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
@@ -58,10 +59,15 @@ class PackedLinear(nn.Module):
     @classmethod
     def from_linear(cls, linear: nn.Linear, activations: str = "float32") -> PackedLinear:
         """A layer with its weights as they are; `qkv.runtime.native.quantized` packs them to blocks."""
-        weight = linear.weight.detach().cpu().contiguous()
+        weight = linear.weight.detach().cpu()
         if weight.dtype not in _FORMAT_OF_DTYPE:
             raise OptionTypeError(complaint("linear", f"weights in {weight.dtype}", "float32, bfloat16 or float16"))
-        return cls(weight.view(torch.uint8), _FORMAT_OF_DTYPE[weight.dtype], linear.bias, activations)
+        return cls(
+            as_bytes(weight).view(len(weight), weight.shape[1] * weight.itemsize),
+            _FORMAT_OF_DTYPE[weight.dtype],
+            linear.bias,
+            activations,
+        )
 
     def forward(self, x: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows outputs"]:
         if x.requires_grad and torch.is_grad_enabled():

@@ -31,6 +31,7 @@ from ..inputs import in_transform
 from ..masks import Mask
 from ..masks.grid import is_tensor
 from ..masks.joined import Joined
+from ..raw import as_bytes
 from ..similarity import AnySimilarity
 from .transfer import AGREEMENT, CALLS, Axis, all_to_all, read_axis, start_all_to_all
 
@@ -215,8 +216,7 @@ def _bytes(tensor: Tensor) -> bytes:
     flat = tensor.flatten()
     if flat.nbytes > _MAX_HASHED_BYTES:
         flat = flat[:: -(-flat.nbytes // _MAX_HASHED_BYTES)]
-    data = flat.contiguous().cpu()
-    return (data.to(torch.uint8) if data.dtype is torch.bool else data).view(torch.uint8).numpy().tobytes()
+    return as_bytes(flat.cpu()).numpy().tobytes()
 
 
 def _hash(data: bytes) -> str:

@@ -48,7 +48,7 @@ DERIVATION = (
         r"c S^\top q + \sum_{j=1}^{N} d_j (K_j^\top q) U_j",
         "one product with the state before the chunk, and scores inside the chunk",
     ),
-    Step(rf"b (v - (a ({_HELD}))^\top k)", r"what a delta rule adds: $\beta$ times what the state answers wrongly", ""),
+    Step(rf"b (v - (a ({_HELD}))^\top k)", "what a delta rule adds: $b$ times what the state answers wrongly", ""),
     Step(
         r"b v - b a c S^\top k - \sum_{j=1}^{N} b a d_j (k^\top K_j) U_j",
         "linear in what earlier tokens of the chunk added: a triangular system, solved for a whole chunk at once",
@@ -78,7 +78,7 @@ def chunks(*, seed: int = 0, tokens: int = 149, width: int = 5, value_width: int
     return Claim(
         "chunks",
         "A state in chunks of tokens",
-        r"After $N$ tokens of a chunk the state is $c S + \sum_j d_j k_j u_j^\top$, $S$ that before the chunk: gates "
+        r"After $N$ tokens of a chunk the state is $c S + \sum_{j=1}^{N} d_j K_j U_j^\top$, $S$ that before it: gates "
         r"and the delta rule keep this form, so that a chunk needs one product with $S$, scores inside the chunk and, "
         r"for the delta rule, one triangular system.",
         Derivation(DERIVATION, SYMBOLS, shown=True),
