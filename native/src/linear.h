@@ -48,8 +48,8 @@ struct LinearProblem {
 int64_t linear_value_slots(int64_t value_width);
 int64_t linear_state_size(const FeatureRule& rule, int64_t value_width);
 
-// Dropped keys may have any contents. A denominator of 0 gives a row of 0. The same bits for any number of threads, any
-// other batch rows and any layout. Throws std::bad_alloc.
+// Dropped keys may have any contents. A denominator of 0 gives a row of 0, with NaN where a numerator is not finite. The
+// same bits for any number of threads, any other batch rows and any layout. Throws std::bad_alloc.
 void linear(const KernelTable& kernels, const LinearProblem& problem, int threads);
 
 }  // namespace qkv

@@ -333,15 +333,15 @@ private:
         for (int64_t r = 0; r < rows; ++r, out += width * element) {
             const float below = problem_.normalize ? below_[r] : 1.0f, size = std::fabs(below);
             float* row = sums_ + r * all_.value_slots;
+            float factor = 1.0f;
             if (below == 0.0f) {
-                std::memset(out, 0, width * element);
-                continue;
-            }
-            // The reciprocal of a very small or very large number would overflow or underflow.
-            float factor = 1.0f / below;
-            if (!(size > 1e-37f && size < 1e37f)) {
+                // 0, but NaN where an attended value is not finite; never -0.
+                for (int64_t c = 0; c < width; ++c) row[c] = row[c] * 0.0f + 0.0f;
+            } else if (size > 1e-37f && size < 1e37f) {
+                factor = 1.0f / below;
+            } else {
+                // The reciprocal of a very small or very large number would overflow or underflow.
                 for (int64_t c = 0; c < width; ++c) row[c] /= below;
-                factor = 1.0f;
             }
             if (problem_.dtype == Dtype::float32) {
                 kernels_.scale_row(row, width, factor, reinterpret_cast<float*>(out));

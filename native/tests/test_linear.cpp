@@ -180,6 +180,25 @@ TEST(linear, continues_from_a_state) {
     }
 }
 
+TEST(linear, a_denominator_of_zero_hides_no_value) {
+    const Case c = {{Map::relu, 3, 1, 0}, 1, 1, 2, 67, 71, 19, true, 4};
+    for (const qkv::KernelTable* kernels : qkv::runnable_kernels()) {
+        check::setting() = kernels->name;
+        for (const float bad : {NAN, INFINITY, -INFINITY}) {
+            for (const bool direct : {false, true}) {
+                Inputs in(c);
+                for (float& number : in.query) number = -std::fabs(number);
+                in.value[c.value_width + 17] = bad;  // every query attends to the second key
+                std::vector<float> out(c.group * c.len_q * c.value_width, 3.0f);
+                qkv::linear(*kernels, in.problem(c, out.data(), nullptr, direct), 1);
+                for (size_t n = 0; n < out.size(); ++n) {
+                    CHECK(n % c.value_width == 17 ? std::isnan(out[n]) : out[n] == 0 && !std::signbit(out[n]));
+                }
+            }
+        }
+    }
+}
+
 TEST(linear, has_the_same_bits_for_any_number_of_threads) {
     const WithThreads threads;
     for (const Case& c : cases()) {

@@ -426,6 +426,23 @@ def test_attended_nan_is_never_hidden(similarity: Any, offset: int | None) -> No
             close(linear(*tensors, similarity, mask), quadratic(*tensors, similarity, offset=offset), what=f"{at}")
 
 
+@pytest.mark.parametrize("bad", [nan, inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("n", [2, 67])
+def test_a_sum_of_zero_hides_no_attended_value(n: int, dtype: torch.dtype, bad: float) -> None:
+    """0 · NaN and 0 · ∞ are NaN, in their columns alone; the other numbers are 0, never −0."""
+    query, key, value = (tensor.to(dtype) for tensor in draw(n))
+    query, key, value[1, 2, 1, 3] = -query.abs(), key.abs() + 0.5, bad
+    relu = qkv.FeatureMap(features.relu)
+    for mask in (None, qkv.Causal(), qkv.Causal() & qkv.Padding(lengths=[n, n])):
+        found = linear(query, key, value, relu, mask)
+        exact = qkv.attention(query, key, value, similarity=relu, mask=mask, backend="reference")
+        assert torch.equal(found.isnan(), exact.isnan())
+        assert found.isnan().any()
+        assert not found.nan_to_num(0.0).any()
+        assert not found.signbit().masked_fill(found.isnan(), False).any()
+
+
 @by_few
 def test_attended_nan_with_padding(similarity: Any) -> None:
     query, key, value = draw(67)

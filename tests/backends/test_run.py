@@ -91,6 +91,17 @@ def test_the_operator_has_the_gradients_of_the_call(options: dict[str, Any]) -> 
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("name", ["bias and sink", "sigmoid", "softcap"])
+def test_a_bias_and_a_sink_that_are_constants(name: str) -> None:
+    """The others have the gradients of the call, also where a backend computes its answer again for them."""
+    options, found = {"bias": torch.linspace(-1, 1, 6).reshape(1, 6, 1, 1), **CASES[name]}, []
+    for compute in (lambda *t: qkv.attention(*t, **options), lambda *t: operator(*arguments(list(t), options))[0]):
+        leaves = [tensor.requires_grad_() for tensor in inputs()]
+        found.append(torch.autograd.grad(compute(*leaves).square().sum(), leaves))
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
 def test_the_gradient_of_lse_and_masked_nan() -> None:
     query, key, value = inputs()
     key[1, :, 23:], value[1, :, 23:] = float("nan"), float("inf")
@@ -146,7 +157,8 @@ def test_opcheck_of_shapes_and_registration(options: dict[str, Any]) -> None:
 def test_opcheck(options: dict[str, Any]) -> None:
     for grad in (False, True):
         tensors = [tensor.requires_grad_(grad) for tensor in inputs()]
-        torch.library.opcheck(torch.ops.qkv.attention.default, arguments(tensors, options, lse="bias" in options))
+        lse = "bias" in options and options["similarity"].has_lse
+        torch.library.opcheck(torch.ops.qkv.attention.default, arguments(tensors, options, lse))
 
 
 @pytest.mark.slow

@@ -141,9 +141,13 @@ def finish(call: AttentionInputs, advanced: Advanced) -> Result:
 
 
 def normalized(y: Tensor, normalize: bool) -> Tensor:
-    """Numerator by denominator; 0 where the denominator is 0."""
-    return divided(y[..., :-1], y[..., -1:]) if normalize else y[..., :-1]
+    """Numerator by denominator. Where that is 0: NaN if the numerator is not finite, else 0."""
+    if not normalize:
+        return y[..., :-1]
+    out = divided(y[..., :-1], y[..., -1:])
+    return torch.where((y[..., -1:] == 0) & ~y[..., :-1].isfinite(), torch.nan, out)
 
 
 def divided(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """0 where the denominator is 0."""
     return torch.where(denominator == 0, 0.0, numerator / torch.where(denominator == 0, 1.0, denominator))

@@ -254,7 +254,8 @@ def _document_gradients(
         result = run_call(call, chosen)
     inputs = call.query, call.key, call.value, call.bias, _sink_tensor(call.similarity)
     found = sdpa.needed_gradients(inputs, needed, zip((result.out, result.lse), grads, strict=True))
-    return [torch.zeros_like(t) if g is None and t is not None else g for g, t in zip(found, inputs, strict=True)]
+    triples = zip(found, inputs, needed, strict=True)
+    return [torch.zeros_like(t) if g is None and t is not None and need else g for g, t, need in triples]
 
 
 library.set_implementation(_attention, "attention")
