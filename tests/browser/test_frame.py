@@ -147,7 +147,7 @@ def test_a_long_state_is_packed_into_the_address_and_comes_back(opened) -> None:
 def test_work_shows_how_far_it_is_and_can_be_stopped(opened) -> None:
     page = opened("transcript")
     chats = sorted((Path(__file__).parents[1] / "grading" / "first").glob("*.md"))
-    chat = "\n\n".join(file.read_text(encoding="utf-8") for file in chats)
+    chat = "\n\n".join(file.read_text(encoding="utf-8") for file in chats * 6)
     page.locator("[name=chat]").fill(chat)
     page.wait_for_selector("#status:not([hidden])")
     assert page.locator("#progress-words").text_content()
