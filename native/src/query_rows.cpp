@@ -73,7 +73,10 @@ void QueryRows::pack(const KernelTable& kernels, float* out) const {
     }
     kernels.pack_rows(rows, count_, count_, problem_.dtype, layout.width, problem_.query.stride[3], out);
     std::fill(out + layout.width * count_, out + layout.width_slots() * count_, 0.0f);
-    if (is_rotated(layout.storage.keys)) rotate(out, layout.width, count_);
+    if (is_rotated(layout.storage.keys)) {
+        lose_odd_rows(out, layout.width, count_);
+        rotate(out, layout.width, count_);
+    }
 }
 
 void QueryRows::score(const KernelTable& kernels, const char* slab, const float* queries, int tokens, float* scores,

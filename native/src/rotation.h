@@ -42,6 +42,15 @@ inline void multiply_signs(float* x, int64_t width, int64_t rows, float factor) 
     }
 }
 
+// Rows x[channel][row] with a number that is not finite become NaN as a whole: products with it would depend on signs.
+inline void lose_odd_rows(float* x, int64_t width, int64_t rows) {
+    for (int64_t r = 0; r < rows; ++r) {
+        float odd = 0.0f;  // NaN after the first infinity or NaN
+        for (int64_t c = 0; c < width; ++c) odd += x[c * rows + r] * 0.0f;
+        for (int64_t c = 0; c < width && odd != 0.0f; ++c) x[c * rows + r] = odd;
+    }
+}
+
 // x[channel][row] becomes H·s·x / n.
 inline void rotate(float* x, int64_t width, int64_t rows) {
     const int64_t block = rotated_block(width);

@@ -148,3 +148,17 @@ def test_error_of_the_attention_on_gaussian_numbers(dtype, bound):
     step = pairs(1, 6)
     error = qkv.decode(query, *step, cache) - qkv.decode(query, *step, exact)
     assert 0 < float(error.abs().max()) <= bound * float(value.abs().max())
+
+
+@pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
+@pytest.mark.parametrize("width", [1, 3, 64, 96])
+def test_a_query_that_is_not_finite_gets_nan_and_no_other(width, bad):
+    """An infinity times rotated keys would be −∞ or NaN by their signs."""
+    cache = qkv.KVCache(1, 1, width, dtype=torch.int4)
+    key = torch.full((1, 1, 3, width), 1.5)
+    cache.append(key, key)
+    query = torch.ones(1, 1, 2, width)
+    query[0, 0, 0, -1] = bad
+    out = qkv.attend(query, cache)
+    assert out[0, 0, 0].isnan().all()
+    assert out[0, 0, 1].isfinite().all()
