@@ -134,12 +134,10 @@ def fingerprint(*parts: Any) -> str:
             for start in range(0, len(flat), step):
                 digest.update(flat[start : start + _SAMPLE].data)
         elif isinstance(part, dict | list | tuple) or is_dataclass(part):
-            pairs = (
-                part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list | tuple) else ()
-            )
-            pairs = (
-                pairs if not is_dataclass(part) else ((each.name, getattr(part, each.name)) for each in fields(part))
-            )
+            if is_dataclass(part):
+                pairs = ((each.name, getattr(part, each.name)) for each in fields(part))
+            else:
+                pairs = part.items() if isinstance(part, dict) else enumerate(part)
             digest.update(b"(")
             for name, each in pairs:
                 digest.update(f"{name}=".encode())

@@ -60,7 +60,6 @@ def check(exercise: Exercise, label: str, text: str, *, gold: Answer | None = No
 
 
 def _checked(exercise: Exercise, asked: Asked, text: str, gold: Answer | None) -> Outcome:
-    text = without_question(text, asked.text)
     context = Context(exercise.with_changes(asked), asked, replaced=_replaced(exercise, asked))
     try:
         if asked.rubric:
@@ -71,6 +70,7 @@ def _checked(exercise: Exercise, asked: Asked, text: str, gold: Answer | None) -
             return outcome if outcome.kind != "unread" or not found.items else judge(found, text, context)
     except CannotSolve as refusal:
         return unread("unsolved", why=refusal.finding.words())
+    text = without_question(text, asked.text)
     outcome = judge(found, text, context)
     if outcome or any(code in ("hedged", "denied", "several", "no_answer") for code in outcome.codes):
         return outcome
