@@ -187,7 +187,7 @@ docs: $(VENV)/.docs ## write the code's formulas into the documentation, run the
 	$(BIN)/python docs/formulas.py
 	$(BIN)/python docs/notebooks.py
 	$(BIN)/python docs/charts.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "build/site/index.html"
 
 # The lab's font for formulas: a subset of STIX Two Math from ziamath's wheel.
