@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "cache.h"
+#include "isa.h"
 #include "parallel.h"
 #include "query_rows.h"
 #include "rotation.h"
@@ -283,7 +284,7 @@ private:
 
     NextRead part_of_page(const QueryRows& rows, int64_t page, int64_t from, int64_t to) const {
         if (problem_.plain != nullptr) return {};
-        return {problem_.cache.slab(rows.batch(), page, rows.head()) + from, to - from};
+        return {problem_.cache.slab(rows.batch(), page, rows.head()) + from, to - from, near_};
     }
 
     NextRead keys_of(const QueryRows& rows, int64_t page) const {
@@ -507,6 +508,7 @@ private:
     const float scale_ = problem_.scale * rotated_block_of(layout_);
     // What is prefetched: the keys or values after the next ones, if those are computed with before memory answers.
     const int64_t ahead_ = layout_.head_bytes() < kSmallSlab ? 2 : 1;
+    const bool near_ = fetches_near();
     // A positive scale without softcap is applied inside the exponential, where it costs nothing.
     const bool scales_after_max_ =
         problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr &&

@@ -56,4 +56,13 @@ std::vector<const KernelTable*> runnable_kernels() {
     return tables;
 }
 
+bool fetches_near() {
+#ifdef QKV_X86
+    static const bool is_amd = cpuid(0).ebx == signature_AMD_ebx;
+    return is_amd;
+#else
+    return false;
+#endif
+}
+
 }  // namespace qkv

@@ -11,6 +11,9 @@ namespace qkv {
 // The kernels of this build that this machine can run, the fastest first; the portable ones are always last.
 std::vector<const KernelTable*> runnable_kernels();
 
+// Whether pages of caches are fetched into the fastest CPU cache: faster on AMD's processors, slower on Intel's (log.md).
+bool fetches_near();
+
 // Runs the kernels on small problems and compares with known answers or with the portable kernels. Empty if they agree;
 // otherwise what differs. With those of attention, the packed products that run with them are checked.
 std::string self_check(const KernelTable& kernels);

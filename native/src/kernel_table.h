@@ -19,6 +19,7 @@ constexpr int kMaxBlockRows = 6;
 struct NextRead {
     const char* at;
     int64_t bytes;
+    bool near = false;  // whether it is fetched into the fastest CPU cache, not into the second
 };
 
 // The feature maps of the library. The numbers are part of the bindings.

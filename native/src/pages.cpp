@@ -39,15 +39,22 @@ struct Prefetch {
     const char* at;
     uint32_t lines;  // whole lines in each step
     uint32_t pace;   // the fraction of a line in each step, in units of 2^-32
+    bool near = false;
     uint32_t due = 0;
 
-    QKV_INLINE void step() {
-        for (uint32_t l = 0; l < lines; ++l, at += 64) __builtin_prefetch(at, 0, 2);
-        due += pace;
-        if (due < pace) {
+    QKV_INLINE void fetch_line() {
+        if (near) {
+            __builtin_prefetch(at, 0, 3);
+        } else {
             __builtin_prefetch(at, 0, 2);
-            at += 64;
         }
+        at += 64;
+    }
+
+    QKV_INLINE void step() {
+        for (uint32_t l = 0; l < lines; ++l) fetch_line();
+        due += pace;
+        if (due < pace) fetch_line();
     }
 };
 
@@ -56,7 +63,7 @@ QKV_INLINE Prefetch share_of(const NextRead& ahead, int64_t steps, int64_t numbe
     const uint64_t lines = ahead.bytes / 64, all = steps * of, whole = lines / all;
     const uint64_t pace = ((lines % all) << 32) / all;
     const uint64_t before = number * steps * whole + (number * steps * pace >> 32);
-    return {ahead.at + before * 64, static_cast<uint32_t>(whole), static_cast<uint32_t>(pace)};
+    return {ahead.at + before * 64, static_cast<uint32_t>(whole), static_cast<uint32_t>(pace), ahead.near};
 }
 
 // An address in the scratch for widened numbers; unused unless they are kept.
