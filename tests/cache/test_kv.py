@@ -422,6 +422,19 @@ def test_each_goes_its_own_way(storage, n):
 
 
 @by_storage
+def test_a_fork_of_some_rows(storage):
+    cache, plain = new_fork_pair(storage, 70)
+    forked, model = cache.fork([1, 0, 1]), plain.fork()
+    model.reorder([1, 0, 1])
+    holds(forked, model)
+    step(forked, model, 3, seed=1)
+    holds(cache, plain)
+    for wrong in ([], [2], [-1], [[0]], "0"):
+        with untouched(cache), pytest.raises(errors.QkvError):
+            cache.fork(wrong)
+
+
+@by_storage
 def test_the_same_steps_give_the_same_bits(storage):
     cache, _ = new_fork_pair(storage, 70)
     forked = cache.fork()

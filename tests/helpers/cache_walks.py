@@ -265,12 +265,15 @@ class Caches(RuleBasedStateMachine):
             plain.extend(plain_more)
             DONE["extend"] += 1
 
-    @rule(which=st.integers(0, 3))
-    def fork(self, which):
+    @rule(which=st.integers(0, 3), rows=st.none() | st.lists(st.integers(0, 99), min_size=1, max_size=4))
+    def fork(self, which, rows):
         cache, plain = self.take(which)
         if len(self.pairs) < 4:
-            self.pairs.append((cache.fork(), plain.fork()))
-            DONE["fork"] += 1
+            own = plain.fork()
+            if rows is not None:
+                own.reorder(rows := [row % plain.batch for row in rows])
+            self.pairs.append((cache.fork(rows), own))
+            DONE["fork" if rows is None else "fork of some rows"] += 1
 
     @rule(which=st.integers(0, 3), mapped=st.booleans())
     def freeze(self, which, mapped):

@@ -108,6 +108,29 @@ def test_more_rows_have_its_tokens_and_nearly_its_figures(model, engine_of):
     assert engine.figures.outcomes["answered"] == 13
 
 
+def test_a_prompt_among_many_answers_is_a_row_of_their_step(model, engine_of):
+    """Also one that is left before its end, whose beginning is kept; the others lose nothing."""
+    engine = engine_of(model, rows=7)
+    prompts = [prompt(at, 5 + at) for at in range(4)]
+    many = [Client(engine, given, new=113).ask() for given in prompts]
+    for client in many:
+        wait_for(lambda own=client: own.events)
+    before = engine.figures.steps_with_prompt
+    given = prompt(11, 2 * CHUNK + 9)
+    late = Client(engine, given, new=19).ask()
+    assert late.answer().tokens == model.generate(given, 19).tokens
+    assert engine.figures.steps_with_prompt == before + 3  # two chunks and the rest
+    left = Client(engine, prompt(12, 3 * CHUNK), new=7).ask()
+    wait_for(lambda: left.job.done)
+    engine.leave(left.job)
+    wait_for(lambda: engine.figures.outcomes["left"])
+    for client, own in zip(many, prompts, strict=True):
+        assert client.answer().tokens == model.generate(own, 113).tokens
+    again = Client(engine, left.job.tokens, new=7).ask()
+    assert again.answer().tokens == model.generate(left.job.tokens, 7).tokens
+    assert again.job.cached >= CHUNK
+
+
 @pytest.mark.slow
 def test_a_model_that_runs_in_transformers_is_served_too(tmp_path, engine_of):
     model = qkv.runtime.load(write_words(tmp_path, max_position_embeddings=CONTEXT), backend="transformers")

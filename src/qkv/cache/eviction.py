@@ -242,7 +242,11 @@ class Remaining(NamedTuple):
 
     def with_rows_of(self, other: Remaining) -> Remaining:
         slots = max(self.at.shape[2], other.at.shape[2])
-        padded = [np.pad(each.at, ((0, 0), (0, 0), (0, slots - each.at.shape[2]))) for each in (self, other)]
+        gaps = [slots - each.at.shape[2] for each in (self, other)]
+        padded = [
+            np.pad(each.at, ((0, 0), (0, 0), (0, gap))) if gap else each.at
+            for each, gap in zip((self, other), gaps, strict=True)
+        ]
         gone, counts, since = (np.concatenate([getattr(each, n) for each in (self, other)]) for n in _PER_ROW)
         return Remaining(gone, counts, np.concatenate(padded), since)
 

@@ -430,8 +430,11 @@ class KVCache(TokenStore):
             self._set_rows(lengths, table, self._remaining.with_rows_of(other._remaining), importance)
             self.token_type, self._plan = self.token_type or other.token_type, None
 
-    def fork(self) -> KVCache:
+    def fork(self, rows: Any = None) -> KVCache:
         """Return an independent cache with the same tokens; the two share a page until one of them writes to it.
+
+        Args:
+            rows: The rows that it has, in this order; all if None.
 
         >>> import torch
         >>> cache = KVCache(batch=1, heads=1, width=2)
@@ -443,8 +446,10 @@ class KVCache(TokenStore):
         (3, 6)
         """
         with self.lock:
-            importance = None if self._importance is None else self._importance.clone()
-            other = self.with_pages(self._table.copy(), self._lengths, self._capacity, self._remaining, importance)
+            index = np.arange(self.batch) if rows is None else check_rows(rows, self.batch)
+            table, remaining = self._table.take_rows(index), self._remaining.take_rows(index)
+            importance = None if self._importance is None else self._importance[torch.from_numpy(index)]
+            other = self.with_pages(table, self._lengths[index], self._capacity, remaining, importance)
             other.token_type, other.keep_past, other.bound = self.token_type, self.keep_past, self.bound
             self._clear_writable_end()
             return other

@@ -210,9 +210,9 @@ class ModelCache:
     def nbytes(self) -> int:
         return sum(layer.nbytes for layer in self.layers)
 
-    def fork(self) -> ModelCache:
-        """An independent cache with the same tokens, which are not copied."""
-        return ModelCache([layer.fork() for layer in self.layers])
+    def fork(self, rows: Any = None) -> ModelCache:
+        """An independent cache with the same tokens, which are not copied: of these rows, or of all."""
+        return ModelCache([layer.fork(rows) for layer in self.layers])
 
     def crop(self, n: Any) -> None:
         """Keep the first n tokens of each row; see `KVCache.crop`."""
@@ -431,10 +431,11 @@ class Model:
             return [row.found for row in rows] if several else rows[0].found
         while True:
             log_probs = self.log_probabilities(logits)
+            best = log_probs.argmax(-1).tolist()
             for at, row in enumerate(rows):
                 if row.found.finish:
                     continue
-                text = row.take(log_probs[at])
+                text = row.take(log_probs[at], best[at])
                 if on_token is not None and on_token(at, row.found.tokens[-1], text) is False:
                     for each in rows:
                         each.found.finish = each.found.finish or "callback"

@@ -50,9 +50,9 @@ class RowCaches:
     def nbytes(self) -> int:
         return sum(row.nbytes for row in self.rows)
 
-    def fork(self) -> RowCaches:
+    def fork(self, rows: Any = None) -> RowCaches:
         """An independent cache with the same tokens, which are not copied."""
-        return RowCaches([row.fork() for row in self.rows])
+        return RowCaches([self.rows[at].fork() for at in (range(len(self.rows)) if rows is None else rows)])
 
     def crop(self, n: Any) -> None:
         """Keep the first n tokens of each row; a number, or one for each row."""

@@ -88,8 +88,7 @@ class PrefixStore:
         best = int(np.argmax(shared)) if shared else 0
         kept = min(shared[best], len(given) - _REST) if shared else 0
         if kept >= _LEAST:
-            found = self._cache.fork()
-            found.reorder([best])
+            found = self._cache.fork([best])
             try:
                 found.crop(kept)
             except OptionError:  # evicted from a window
@@ -99,23 +98,23 @@ class PrefixStore:
             return found, kept
         return self._empty.fork(), 0
 
-    def keep(self, tokens: Sequence[int], cache: Any) -> None:
-        """Keep the tokens of a cache of one row, of `find`; no page is copied."""
+    def keep(self, tokens: Sequence[int], cache: Any, row: int = 0) -> None:
+        """Keep the tokens of a row of a cache, of `find`; no page is copied."""
         given = np.array(tokens)
         if len(given) < _LEAST or not self.limit:
             return
         rows = range(len(self._tokens))
         shared = [_shared(given, each) for each in self._tokens]
-        for row in rows:
-            if shared[row] == len(given) and (self._cropped or len(self._tokens[row]) == len(given)):
-                self._used[row] = next(self._time)
+        for at in rows:
+            if shared[at] == len(given) and (self._cropped or len(self._tokens[at]) == len(given)):
+                self._used[at] = next(self._time)
                 return
         if self._cropped:
-            self._take([row for row in rows if shared[row] < len(self._tokens[row])])
+            self._take([at for at in rows if shared[at] < len(self._tokens[at])])
         if self._cache is None:
-            self._cache = cache.fork()
+            self._cache = cache.fork([row])
         else:
-            self._cache.extend(cache)
+            self._cache.extend(cache.fork([row]))
         self._tokens.append(given)
         self._used.append(next(self._time))
         while self.nbytes > self.limit:
@@ -184,8 +183,7 @@ class PrefixStore:
         if any(n == len(tokens) and (self._cropped or len(self._files[path]) == n) for path, n in shared.items()):
             return
         path = self.folder / f"{self._kind}-{hashlib.sha256(tokens.tobytes()).hexdigest()[:24]}.prefix"
-        cache = self._cache.fork()
-        cache.reorder([row])
+        cache = self._cache.fork([row])
         if cache.nbytes > self.limit:  # it would not come back
             return
         try:

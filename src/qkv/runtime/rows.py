@@ -77,11 +77,12 @@ class Row:
         if constraint is not None:
             self._state = constraint.start(model.tokenizer, model.vocabulary, model.stop_tokens)
 
-    def take(self, log_probs: Float[Tensor, " vocabulary"]) -> str:
-        """Choose the next token; returns the text that is certain now."""
+    def take(self, log_probs: Float[Tensor, " vocabulary"], best: int) -> str:
+        """Choose the next token, of which `best` is the most probable; returns the text that is certain now."""
         choice, state = (self.temperature, self.top_k, self.top_p, self.generator), self._state
-        greedy = state is None or self.temperature == 0
-        token = int(choose_token(log_probs.unsqueeze(0), *choice)) if greedy else -1
+        greedy, token = self.temperature == 0, best
+        if state is None and not greedy:
+            token = int(choose_token(log_probs.unsqueeze(0), *choice))
         # The most probable token of all is that of the allowed ones, if it is one of them: then no mask is needed.
         if state is not None and not (greedy and state.try_accept(token)):
             # numpy copies in this thread; torch would wake its other threads, which costs more than the mask.
@@ -90,8 +91,8 @@ class Row:
             state.accept(token)
         self.found.logprobs.append(float(log_probs[token]))
         if self.logprobs:
-            best = log_probs.topk(min(self.logprobs, len(log_probs)))
-            self.found.top.append(dict(zip(best.indices.tolist(), best.values.tolist(), strict=True)))
+            top = log_probs.topk(min(self.logprobs, len(log_probs)))
+            self.found.top.append(dict(zip(top.indices.tolist(), top.values.tolist(), strict=True)))
         return self.add(token)
 
     def add(self, token: int) -> str:

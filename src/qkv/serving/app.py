@@ -279,6 +279,7 @@ class Server:
         totals = {f'requests_total{{outcome="{name}"}}': n for name, n in figures.outcomes.items()}
         totals |= {"prompt_tokens_total": figures.prompt_tokens, "cached_prompt_tokens_total": figures.cached_tokens}
         totals |= {"new_tokens_total": figures.new_tokens, "steps_total": figures.steps}
+        totals["steps_with_prompt_total"] = figures.steps_with_prompt
         now = {"running_rows": len(engine.running), "waiting_requests": len(engine.waiting) + len(engine.filling)}
         now |= {"prefixes": len(engine.prefixes), 'cache_bytes{of="rows"}': 0 if cache is None else cache.nbytes}
         now |= {'cache_bytes{of="prefixes"}': engine.prefixes.nbytes}

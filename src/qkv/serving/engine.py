@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..errors import QkvError
+from ..ops.packed import FEW_ROWS
 from ..runtime import Model, Row
 from ..runtime.prefixes import PrefixStore
 from ..runtime.rows import chunks
@@ -56,13 +57,13 @@ class Figures:
     def __init__(self) -> None:
         outcomes = "answered", "left", "refused", "late", "failed", "ended"
         self.outcomes: dict[str, int] = dict.fromkeys(outcomes, 0)
-        self.prompt_tokens = self.cached_tokens = self.new_tokens = self.steps = 0
+        self.prompt_tokens = self.cached_tokens = self.new_tokens = self.steps = self.steps_with_prompt = 0
 
 
 class Engine:
     """Runs a model for many requests at once.
 
-    All answers are rows of one cache. A prompt runs alone, in chunks between their steps; its cache joins them.
+    All answers are rows of one cache. A prompt runs in chunks, between their steps or as a row of them.
 
     Args:
         model: The model; the engine alone uses it.
@@ -145,10 +146,15 @@ class Engine:
                 self._sweep()
                 while self.waiting and len(self.running) + len(self.filling) < self.limits.rows:
                     self.filling.append(self.waiting.popleft())
-            if self.running:
-                self._guarded(self._step, list(self.running))
-            if self.filling:
-                self._guarded(self._fill, [self.filling[0]])
+            # A prompt among many answers is a row of their step, so that weights are read once for both. Few answers
+            # keep the bits that they have alone, and other backends compute padding.
+            if self.filling and len(self.running) > FEW_ROWS and self.model.backend == "native":
+                self._guarded(self._step_and_fill, [*self.running, self.filling[0]])
+            else:
+                if self.running:
+                    self._guarded(self._step, list(self.running))
+                if self.filling:
+                    self._guarded(self._fill, [self.filling[0]])
             self._tell()
 
     def _sweep(self) -> None:
@@ -191,26 +197,37 @@ class Engine:
                 if job in self.running or job in self.filling:
                     self._drop(job, "failed", Refused(500, "failed", words))
 
-    def _fill(self) -> None:
-        """Run a chunk of the oldest prompt; requests that share a prefix with it wait until it is kept."""
-        job = self.filling[0]
+    def _next_part(self, job: Job) -> list[int]:
+        """The next tokens of a prompt; its cache is that of its longest known prefix at first."""
         if job.cache is None:
             job.cache, job.done = self.prefixes.find(job.tokens)
             job.cached = job.done
             self.figures.cached_tokens += job.cached
         start, stop = next(chunks(job.done, len(job.tokens), CHUNK))
-        logits = self.model.step([job.tokens[start:stop]], job.cache)
-        job.done = stop
-        self.figures.prompt_tokens += stop - start
-        if stop < len(job.tokens):
-            return
-        self.prefixes.keep(job.tokens, job.cache)
-        if self.cache is None:
-            self.cache = job.cache
-        else:
-            self.cache.extend(job.cache)
+        return job.tokens[start:stop]
+
+    def _add_part(self, job: Job, part: list[int], cache: Any, row: int = 0) -> bool:
+        """Count what was computed of a prompt; whether that was its end. Then it is kept, and its answer begins."""
+        job.done += len(part)
+        self.figures.prompt_tokens += len(part)
+        if job.done < len(job.tokens):
+            return False
+        self.prefixes.keep(job.tokens, cache, row)
         job.cache = None
         self.running.append(self.filling.popleft())
+        return True
+
+    def _fill(self) -> None:
+        """Run a chunk of the oldest prompt; requests that share a prefix with it wait until it is kept."""
+        job = self.filling[0]
+        part = self._next_part(job)
+        logits, cache = self.model.step([part], job.cache), job.cache
+        if not self._add_part(job, part, cache):
+            return
+        if self.cache is None:
+            self.cache = cache
+        else:
+            self.cache.extend(cache)
         self._take([job], logits)
 
     def _step(self) -> None:
@@ -219,14 +236,29 @@ class Engine:
         self.figures.steps += 1
         self._take(list(self.running), logits)
 
+    def _step_and_fill(self) -> None:
+        """A step of the answers with a chunk of the oldest prompt as the last row."""
+        job, count = self.filling[0], len(self.running)
+        part = self._next_part(job)
+        rows = [torch.tensor(row) for row in (*(each.row.found.tokens[-1:] for each in self.running), part)]
+        lengths = torch.tensor([len(row) for row in rows])
+        self.cache.extend(job.cache)
+        logits = self.model.step(torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), self.cache, lengths=lengths)
+        self.figures.steps += 1
+        self.figures.steps_with_prompt += 1
+        if not self._add_part(job, part, self.cache, count):
+            job.cache = self.cache.fork([count])
+            self.cache.reorder(range(count))
+        self._take(list(self.running), logits[: len(self.running)])
+
     def _take(self, jobs: list[Job], logits: torch.Tensor) -> None:
         """Choose the next token of each row, and let the answers leave that are finished."""
         log_probs = self.model.log_probabilities(logits)
         finished = []
-        for job, own in zip(jobs, log_probs, strict=True):
+        for job, own, best in zip(jobs, log_probs, log_probs.argmax(-1).tolist(), strict=True):
             found = job.row.found
             try:
-                text = job.row.take(own)
+                text = job.row.take(own, best)
             except QkvError as error:  # a constraint that nothing fulfils
                 self._drop(job, "failed", Refused(400, "impossible", str(error)))
                 continue
@@ -238,9 +270,7 @@ class Engine:
                 self._events.append((job, Event(text, len(found.tokens), bool(found.finish))))
         for job in finished:
             # A later turn of a chat begins with this one; the last token was not computed.
-            row = self.cache.fork()
-            row.reorder([self.running.index(job)])
-            self.prefixes.keep(job.tokens + job.row.found.tokens[:-1], row)
+            self.prefixes.keep(job.tokens + job.row.found.tokens[:-1], self.cache, self.running.index(job))
         self._remove(finished)
 
     def _remove(self, jobs: list[Job]) -> None:
