@@ -216,7 +216,12 @@ def bars(figure: Figure, call: Timings, between: Timings) -> list[list[str]]:
     # int8 saves bytes: it can pay where bytes bind bfloat16.
     bound = {cell.shape for cell in figure.of("bfloat16") if cell.bound == "bytes"}
     to_bfloat16 = {name: [c.cold.ratio("q-bf16", name) for c in narrow if c.shape in bound] for name in ("qkv", "q-4")}
+    # What no step can exceed past 64 tokens: the best peer's time over the roof, or over qkv's if that is shorter.
+    cold = [(cell, best(cell.cold)) for cell in wide if cell.shape[3] > LEAST_PAST and cell.is_cold]
+    limits = [cell.cold.median(name) / min(cell.limit, cell.cold.median("qkv")) for cell, name in cold]
+    shown = [("past 64 tokens, is", [cell.cold.ratio(name, "qkv") for cell, name in cold]), ("at the roof", limits)]
     rows = [[f"best peer, {storage}", f"{mean(ratios):.2f}", "", ""] for storage, ratios in to_best.items()]
+    rows += [[f"float32 and bfloat16, {kind}", f"{mean(ratios):.2f}", "", ""] for kind, ratios in shown]
     rows += [
         bar("best peer, float32 and bfloat16", mean(to_best["float32"] + to_best["bfloat16"]), ".2f", least=2.4),
         bar("best peer, all four storages", mean(every), ".2f", least=2.4),
