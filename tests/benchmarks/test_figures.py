@@ -90,6 +90,7 @@ def test_a_line_and_its_jumps() -> None:
     assert jumps(times) == 2
 
 
+@pytest.mark.slow
 def test_both_ways_grow_from_nothing() -> None:
     for shape in GROWN.values():
         assert len(steps_of_qkv(shape, 3)) == len(steps_of_listing(shape, 3)) == 3

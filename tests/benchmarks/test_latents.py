@@ -9,6 +9,7 @@ from benchmarks.latents import LITE, Sizes, layer_call, layers, step_calls
 TINY = Sizes(heads=3, d_model=24, past=70, rank=16, rope=8, plain=6, value=5)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 def test_all_layers_give_the_answer_of_eager_attention_in_every_round() -> None:
     token = torch.randn(1, 1, 24)

@@ -87,6 +87,7 @@ def test_what_is_not_measured_is_not_met() -> None:
     assert case.best_library() is None
 
 
+@pytest.mark.slow
 def test_memory_is_measured_in_a_new_process() -> None:
     if reason := resident.absent():
         pytest.skip(reason)
@@ -100,6 +101,7 @@ def test_the_plot_is_svg_with_axes() -> None:
     assert {"length (tokens, log scale)", "time per token (ns)", "1024", "4096", "qkv"} <= set(texts)
 
 
+@pytest.mark.slow
 def test_steps_fill_a_state_in_pieces() -> None:
     out = tokens._step(ELU1, 20_000).run()
     assert out.shape == (1, 8, 1, 64)

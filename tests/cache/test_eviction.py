@@ -65,6 +65,7 @@ def test_heavy_hitters_step_by_step(storage):
     holds(cache, plain)
 
 
+@pytest.mark.slow
 def test_a_cache_evicts_by_itself_and_memory_goes_down():
     cache, plain = both(eviction=FirstLast(4, 60))
     assert cache.eviction == FirstLast(4, 60)

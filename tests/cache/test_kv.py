@@ -495,6 +495,7 @@ def test_reorder_of_one_leaves_the_other_alone():
     holds(forked, model)
 
 
+@pytest.mark.slow
 @by_storage
 def test_rows_of_a_fork_are_appended_without_a_copy(storage):
     """Requests that join a batch: rows of other lengths, in tables of other widths, that share their pages."""

@@ -122,6 +122,7 @@ def test_numbers_near_the_largest_and_the_smallest_stay_finite(dtype):
         assert float(out.abs().max()) <= size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", INT4, ids=str)
 @pytest.mark.parametrize("rows", [1, 3, 7, 13])
 def test_answers_over_what_was_kept_are_exact_to_float32(dtype, rows):

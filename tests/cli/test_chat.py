@@ -186,6 +186,7 @@ def test_a_terminal(terminal):
     assert terminal.close() == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_an_answer_and_not_the_chat(path, tmp_path):
     slow = build("llama", max_position_embeddings=100_000)
     file = write_gguf(slow, tmp_path / "slow.gguf", vocabulary=PRINTABLE, tokenizer__chat_template=TEMPLATE)

@@ -382,6 +382,7 @@ def test_a_prefix_that_is_written_to_while_it_is_mapped(prefix_file):
         prefix.fork()
 
 
+@pytest.mark.slow
 def test_a_prefix_that_is_cut_off_while_it_is_mapped(tmp_path):
     """SIGBUS does not end the process: what is gone is NaN, in every format, and no cache forks any more."""
     for number, storage in enumerate(STORAGE):

@@ -64,6 +64,7 @@ def test_it_runs_where_there_is_no_network(told):
     assert told["alone"] >= allowed
 
 
+@pytest.mark.slow
 def test_only_known_libraries_turn_text_into_code(told):
     by_library = set()
     for place in told["writers"]:

@@ -185,6 +185,7 @@ def test_crop_then_continue_is_never_having_seen_them(name, count):
     assert torch.equal(step(ours(name), again, more), step(ours(name), fresh, more)), "not the same bits"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mistral", "gemma3", "gpt_oss"])
 def test_crop_before_the_window_is_full(name):
     both = Both(name, ids=token_ids(3, WINDOW - 1))
@@ -209,6 +210,7 @@ def test_crop_behind_a_full_window_is_right_or_refused(name):
     close(step(ours(name), cache, more), step(eager(name), fresh, more))
 
 
+@pytest.mark.slow
 @by_decoder
 def test_crop_with_a_recorded_past(name):
     """How assisted decoding calls it: activate_past_recording, forward, crop."""
@@ -238,6 +240,7 @@ def test_reset_of_an_encoder_decoder():
         close(output_of(run(model, one, past_key_values=cache)), output_of(run(eager("bart"), one, use_cache=False)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bart", "t5", "t5gemma", "whisper"])
 def test_operations_on_an_encoder_decoder(name):
     """Crop, select and reorder go on both of its caches, crop on the decoder's own."""
@@ -274,6 +277,7 @@ def nbytes(model, dtype, n=1000, batch=1):
     return cache.nbytes
 
 
+@pytest.mark.slow
 def test_bytes_of_the_storage_formats():
     model = transformers.AutoModelForCausalLM.from_config(of_width_64(), attn_implementation="qkv").eval()
     whole = nbytes(model, torch.float32)

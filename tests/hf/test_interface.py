@@ -69,6 +69,7 @@ def test_a_table_of_classes_is_refused_before_it_is_looked_into():
         transformers.AutoModelForCausalLM.from_config(config, attn_implementation="qkv")
 
 
+@pytest.mark.slow
 def test_a_model_that_computes_with_an_additive_mask_gets_one():
     """DeepSeek-V4 adds numbers to the mask; as booleans they would invert it."""
     qkv.hf.register()
@@ -89,6 +90,7 @@ def test_a_model_that_computes_with_an_additive_mask_gets_one():
         assert torch.allclose(model(tokens).logits, wanted, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [transformers.BertConfig, transformers.XLMRobertaConfig, transformers.ElectraConfig])
 def test_encoders_have_no_cache(kind):
     qkv.hf.register()
@@ -218,6 +220,7 @@ def test_a_capacity_that_is_none_is_refused(capacity):
         run(ours("llama"), {"input_ids": token_ids(2, 7)}, past_key_values=cache)  # layers may be made late
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "bart"])
 def test_more_tokens_than_the_capacity_are_refused(name):
     model = ours(name)
@@ -447,6 +450,7 @@ def test_gradients_with_padding(name, side):
         assert off < 1e-4, f"{key}: {off:.1e} of the largest gradient"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "bert", "gpt_oss", "t5"])
 def test_training_with_dropout(name):
     """Dropout is drawn: never the same twice, the same from the same seed, and the mean is what eval says."""
@@ -508,6 +512,7 @@ def masks(n=11):
     return keep | torch.eye(n, dtype=torch.bool)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "gpt_oss", "phi", "gemma"])
 def test_masks_of_four_dimensions(name):
     """Boolean: True attends. Float: added to the scores. Eager is given the float one: it adds whatever it gets."""

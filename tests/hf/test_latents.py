@@ -47,6 +47,7 @@ def logits(model, ids, cache):
         return model(ids, past_key_values=cache).logits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_every_kind_equals_eager_and_stores_latents_once(kind, monkeypatch):
     eager, ours = models(kind)

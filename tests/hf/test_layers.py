@@ -136,6 +136,7 @@ def test_both_ways_at_once_but_not_behind_a_past():
             ours(tokens, attention_mask=torch.ones(2, 1, 7, 14, dtype=torch.bool), past_key_values=cache)
 
 
+@pytest.mark.slow
 def test_chunked_attention():
     more = {"intermediate_size_mlp": 32, "num_local_experts": 2, "attention_chunk_size": 5, "num_hidden_layers": 4}
     eager, ours = models(kind=transformers.Llama4TextConfig, **more)

@@ -64,6 +64,7 @@ def generation(model, ids, mask, **more):
     return out.sequences[:, ids.shape[1] :].tolist(), torch.stack(out.logits, dim=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", families(HYBRIDS))
 def test_a_forward_pass_equals_that_of_transformers(name):
     eager, ours = pair(name)
@@ -238,6 +239,7 @@ def test_a_mask_for_another_number_of_keys_is_refused():
     assert whole == parts
 
 
+@pytest.mark.slow
 def test_other_recurrences_are_named():
     config = transformers.JambaConfig(
         vocab_size=101, hidden_size=24, intermediate_size=29, num_hidden_layers=2, num_attention_heads=4,

@@ -24,6 +24,7 @@ def feed(model, cache, ids, mask, stop, **more):
     return logits(model, ids[:, start:stop], mask[:, :stop], **cache_of(model, cache), **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["whole", "left"])
 @pytest.mark.parametrize("name", families(CACHED))
 def test_rejected_drafts_leave_no_trace(name, side):

@@ -219,6 +219,7 @@ def test_without_transformers(folder, nothing_packaged, monkeypatch):
         checkpoints.maps(checkpoint, "one", Work())
 
 
+@pytest.mark.slow
 def test_weights_of_minilm_are_eager_attention_s():
     checkpoint = packaged("minilm")
     assert (checkpoint.kind, checkpoint.layers, checkpoint.heads) == ("encoder", 6, 12)

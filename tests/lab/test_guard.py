@@ -835,6 +835,7 @@ def lab_with(*options):
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_said_in_a_line():
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]

@@ -176,6 +176,7 @@ def test_resources_are_records_that_tools_take(calls):
         assert "Traceback" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_bad_resources_and_prompts_are_a_sentence_for_the_client_and_nothing_on_the_server(tmp_path):
     server = StdioServerParameters(command=sys.executable, args=COMMAND, cwd=tmp_path)
     with (tmp_path / "errors").open("w") as errors, calls_over(lambda: stdio_client(server, errlog=errors)) as found:
@@ -294,6 +295,7 @@ async def limited(seconds, *calls):
     return [found[place] for place in range(len(calls))]
 
 
+@pytest.mark.slow
 def test_a_call_has_a_limit_of_time(tmp_path):
     ((said, wrong),) = anyio.run(limited, 0.3, ("runaway", {"file": str(tmp_path / "process")}))
     assert (said, wrong) == ("stopped after 0.3 s, which is all that one call gets; ask for less", True)

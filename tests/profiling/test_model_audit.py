@@ -159,6 +159,7 @@ def test_a_model_has_the_parameters_that_its_pieces_have():
         assert held == MODELS[name].parameters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_table_fits_a_terminal_and_json_holds_it_all(audits, name):
     found = audits[name]

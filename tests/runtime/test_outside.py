@@ -34,6 +34,7 @@ def pair(request, tmp_path_factory):
     return theirs, model, folder
 
 
+@pytest.mark.slow
 def test_it_says_so_and_has_no_product_of_torch(pair):
     _, model, folder = pair
     assert model.backend == "transformers"
@@ -112,6 +113,7 @@ def test_what_raises_changes_no_cache(pair, monkeypatch):
         model.step([[3], [4]], None)
 
 
+@pytest.mark.slow
 def test_states_of_a_hybrid(tmp_path):
     folder = write(tmp_path)
     theirs = transformers.AutoModelForCausalLM.from_config(hybrid(), attn_implementation="eager").eval()

@@ -214,6 +214,7 @@ def test_spans_quote_the_text() -> None:
         assert quoted["query"].endswith(f"[{numbers[2]}, {numbers[3]}]")
 
 
+@pytest.mark.slow
 def test_long_texts_take_bounded_time() -> None:
     began = time.perf_counter()
     for text in (

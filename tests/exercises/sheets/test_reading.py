@@ -94,6 +94,7 @@ def test_a_choice_is_answered_by_its_option() -> None:
     assert "B" in str(answer.value) or "[5, 7]" in answer.text
 
 
+@pytest.mark.slow
 def test_a_long_text_is_read_in_bounded_time() -> None:
     assert not read_question("lorem ipsum with by from the " * 20_000).understood
 

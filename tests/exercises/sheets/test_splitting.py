@@ -158,6 +158,7 @@ def test_spans_hold_what_is_said() -> None:
 LONG = "".join(f"{at}. What is it?\n\n" for at in range(1, 999))
 
 
+@pytest.mark.slow
 def test_long_sheets_take_bounded_time() -> None:
     began = time.perf_counter()
     for text in ("(a) What is A?\n" * 4000, "1. What?\n" * 4000, LONG):

@@ -497,6 +497,7 @@ def test_a_suggestion_keeps_the_scalars_of_what_it_replaces(text, suggestion) ->
 CHAINS = {"q": "vector[d]", "k": "vector[d]", "a": "vector[n]", "x": "scalar"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["q" + "ᵀ" * 1000, "q" + "^T" * 500, "2" + "/x" * 900, "x" + r"/x" * 400 + "= x"])
 def test_what_is_too_deep_is_refused_before_anything_recurses(text) -> None:
     with pytest.raises(Unreadable, match="nested too deeply"):
