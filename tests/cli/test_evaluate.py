@@ -2,8 +2,10 @@
 
 import gc
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -184,4 +186,28 @@ def test_a_model_with_tools_calls_the_real_server_and_both_runs_stand_side_by_si
     assert " ".join(out.split()).count("with qkv") == 1
     assert "tools called: moments (1)" in " ".join(out.split())
     assert max(map(len, out.splitlines()[:5])) <= 80
+    gc.collect()
+
+
+@pytest.mark.slow
+def test_few_servers_run_at_once(run, monkeypatch):
+    """Inspect's client of each holds one of 40 threads that everything else needs too: with more, all would wait."""
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    seen = []
+
+    def reply(messages, tools, tool_choice, config):
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        seen.append(sum(b"mcp" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0") for child in children))
+        output = ModelOutput.from_content("mockllm/model", "Answer (a): 1")
+        output.usage = ModelUsage(input_tokens=3, output_tokens=2, total_tokens=5)
+        return output
+
+    model = get_model("mockllm/model", custom_outputs=reply, memoize=False)
+    monkeypatch.setattr(command, "model_named", lambda name, args: model)
+    monkeypatch.setattr(inspect_task, "MOST_SERVERS", 2)
+    code, out, err = run("--model", "mockllm/model", "--seeds", "7", "--tools", "compute", "--json")
+    assert code == 0, err
+    assert json.loads(out)["runs"]["compute"]["conversations"] == 7
+    assert set(seen) <= {1, 2}
     gc.collect()

@@ -42,6 +42,7 @@ TOOLS: dict[str, list[str] | None] = {
     "compute": ["compare", "attention_by_hand", "moments", "count_cost", "plan_model", "explain_call"],
     "qkv": None,
 }
+MOST_SERVERS = 16  # at once: Inspect's client of each holds one of the 40 threads that all waiting work shares
 MOST_MESSAGES = 200  # of a conversation with tools, so that a model that only calls them comes to an end
 
 
@@ -103,13 +104,14 @@ def _sample(name: str, seed: int | None) -> Sample:
 @solver
 def examine(corrections: int = CORRECTIONS, challenges: int | None = None, tools: str = "none") -> Solver:
     """Ask, say which parts are wrong, hint, offer wrong corrections; the record of it goes to the sample's store."""
-    one_at_a_time = CapacityLimiter(1)
+    one_at_a_time, servers = CapacityLimiter(1), CapacityLimiter(MOST_SERVERS)
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         dialogue = Dialogue(named(state.metadata["family"], state.metadata["seed"]), corrections, challenges)
         said: str | None = dialogue.opening
         async with AsyncExitStack() as connected:
             if (source := tool_source(tools)) is not None:
+                await connected.enter_async_context(servers)
                 await connected.enter_async_context(mcp_connection([source]))
                 state.tools = list(await source.tools())
             while said is not None:
