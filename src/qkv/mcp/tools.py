@@ -32,7 +32,10 @@ Row: TypeAlias = Annotated[list[Number], Field(min_length=1, max_length=64)]
 Matrix: TypeAlias = Annotated[list[Row], Field(min_length=1, max_length=64)]
 Whole: TypeAlias = Annotated[int, Field(ge=1, le=10**12)]
 Size: TypeAlias = Whole | Annotated[str, Field(max_length=20)]
-_EXERCISE = 'A record, a name of the bank ("decoding", or "decoding:7" for a variant), or a question in words'
+_EXERCISE = (
+    "The whole question, word for word, with its numbers and the labels of its parts, not its title; "
+    'or a name of the bank ("decoding", or "decoding:7" for a variant), or a record'
+)
 AnyExercise: TypeAlias = Annotated[Exercise | Question, Field(description=_EXERCISE)]
 Part: TypeAlias = Annotated[str, Field(max_length=20, description='A label such as "a"; empty where there is one part')]
 Steps: TypeAlias = Annotated[bool, Field(description="Give the derivation too")]
@@ -250,8 +253,11 @@ def _chosen(part: str, labels: list[str]) -> str:
     """The label that a part names; the only one where none is named."""
     fitting = [each for each in labels if plain_label(each) == plain_label(part)]
     if not fitting and (part.strip() or len(labels) != 1):
-        there = ", ".join(filter(None, labels)) or "one question without a label"
-        raise OptionError(complaint("part", repr(part), "a part of the exercise", f"it has {there}"))
+        there = ", ".join(filter(None, labels))
+        whole = "the exercise that was given has no labels: give the whole question, with its numbers and parts"
+        raise OptionError(
+            complaint("part", repr(part), "a part of the exercise", f"it has {there}" if there else whole)
+        )
     return (fitting or labels)[0]
 
 
