@@ -65,6 +65,8 @@ def test_one_part_and_its_steps():
     assert "steps" not in tools.solve_exercise("scaling", "(A)")["parts"][0]
     with pytest.raises(QkvError, match="part: got 'z'"):
         tools.solve_exercise("scaling", "z")
+    with pytest.raises(QkvError, match="give the whole question"):
+        tools.solve_exercise("Decoding with a cache of keys and values", "a")
 
 
 def test_a_question_in_words_says_what_was_understood():
