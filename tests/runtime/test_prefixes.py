@@ -1,6 +1,7 @@
 """Caches of a model in files, and `PrefixStore`: the longest known prefix, in memory and in a folder, within bytes."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -37,9 +38,14 @@ def logits(model, tokens, cache=None, **options):
     return model.step([tokens], model.cache(**options) if cache is None else cache)
 
 
-def saved(model, path, tokens, **options):
+def filled(model, tokens, **options):
     cache = model.cache(**options)
     logits(model, tokens, cache)
+    return cache
+
+
+def saved(model, path, tokens, **options):
+    cache = filled(model, tokens, **options)
     model.save_cache(cache, path, tokens=tokens)
     return cache
 
@@ -242,3 +248,36 @@ def test_what_a_store_refuses(model, tmp_path):
     nothing = PrefixStore(model, 0, folder=tmp_path)
     nothing.keep(prompt(0, 51), new(nothing, 0))
     assert (len(nothing), nothing.find(prompt(0, 51))[1]) == (0, 0)
+
+
+def test_threads_share_a_store(model):
+    texts = [prompt(at, 41 + at) for at in range(3)]
+    wanted = [logits(model, text) for text in texts]
+    store = PrefixStore(model, 1 << 17)  # so few bytes that prefixes come and go
+
+    def work(thread):
+        for turn in range(17):
+            at = (thread + turn) % len(texts)
+            cache, known = store.find(texts[at])
+            found = logits(model, texts[at][known:], cache)
+            assert torch.allclose(found, wanted[at], atol=1e-4)
+            store.keep(texts[at], cache)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert store.hits
+
+
+def test_a_cache_of_another_origin_is_refused_and_the_store_goes_on(model):
+    store, text = PrefixStore(model, BYTES, dtype=torch.int8), prompt(1, 67)
+    for options in ({}, {"dtype": "int4"}, {"dtype": torch.int8}, {"eviction": FirstLast(4, 16)}):
+        with pytest.raises(OptionError, match="cache: got ModelCache, wanted a cache that `find` returned"):
+            store.keep(text, filled(model, text, **options))
+    cache, known = store.find(text)
+    assert not known
+    logits(model, text, cache)
+    store.keep(text, cache)
+    assert store.find([*text, 5, 6, 7, 8])[1] == len(text)
+    for wrong in ("abc", None, [], [1.5], [[1, 2]], 7):
+        with pytest.raises(OptionError, match="tokens: got"):
+            store.find(wrong)

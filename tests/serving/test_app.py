@@ -99,7 +99,7 @@ def test_a_chat_is_the_template_continued(client, model):
     assert all(len(each.top_logprobs) == 3 for each in choice.logprobs.content)
     assert found.usage.prompt_tokens == len(IN_TEMPLATE)
     unlimited = chat(client, temperature=0)
-    assert unlimited.usage.total_tokens == CONTEXT + 1 or unlimited.choices[0].finish_reason == "stop"
+    assert unlimited.usage.total_tokens == CONTEXT or unlimited.choices[0].finish_reason == "stop"
 
 
 @pytest.mark.parametrize("with_logprobs", [False, True])

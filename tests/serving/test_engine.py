@@ -233,10 +233,10 @@ def test_what_takes_too_long_is_an_error(model, engine_of):
 
 def test_at_the_end_answers_have_their_grace(model, engine_of):
     engine = engine_of(model, rows=2, grace=20.0)
-    clients = [Client(engine, prompt(at, 5), new=60).ask() for at in range(3)]
+    clients = [Client(engine, prompt(at, 5), new=203).ask() for at in range(3)]
     wait_for(lambda: clients[1].events)
     engine.end()
-    assert [len(client.answer().tokens) for client in clients[:2]] == [60, 60]
+    assert [len(client.answer().tokens) for client in clients[:2]] == [203, 203]
     with pytest.raises(Refused, match="ending"):
         clients[2].answer()
     with pytest.raises(Refused, match="ending"):

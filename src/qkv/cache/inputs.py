@@ -523,8 +523,10 @@ def check_crop(n: Any, lengths: np.ndarray, what: str) -> np.ndarray:
     wrong = np.flatnonzero((kept < 0) | (kept > most))
     if len(wrong):
         row = int(wrong[0])
-        wanted = f"at most {int(most[row])}, the {what}'s length"
-        raise OptionError(complaint("n", int(kept[row]), wanted, "crop keeps the first n tokens; it cannot add tokens"))
+        name, wanted = f"n[{row}]" if np.ndim(n) else "n", f"0 to {int(most[row])}, the {what}'s length"
+        raise OptionError(
+            complaint(name, int(kept[row]), wanted, "crop keeps the first n tokens; it cannot add tokens")
+        )
     return np.minimum(lengths, kept)
 
 

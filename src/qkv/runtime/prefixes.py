@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
+import threading
 import time
 import warnings
 from collections.abc import Sequence
@@ -24,8 +26,19 @@ _LEAST = 32  # tokens below which computing them costs no more than the fork
 _REST = 4  # tokens that are computed in any case: fewer would be rounded in another way than a whole prompt
 
 
+def _alone(method: Any) -> Any:
+    """One thread at a time."""
+
+    @functools.wraps(method)
+    def run(self: PrefixStore, *args: Any, **options: Any) -> Any:
+        with self._lock:
+            return method(self, *args, **options)
+
+    return run
+
+
 class PrefixStore:
-    """Finds the longest known prefix of a list of tokens.
+    """Finds the longest known prefix of a list of tokens. Threads may share it, and take turns.
 
     Prefixes are the rows of one cache, each with its tokens; pages that several share are stored once. With a folder,
     a prefix that leaves memory, or `save()`, goes to a file there, which later calls map, also in other processes.
@@ -56,6 +69,7 @@ class PrefixStore:
             wanted = "None: prefixes are rows of one cache, whose format is known"
             raise OptionError(complaint("bound", options["bound"], wanted))
         self.model, self.limit, self.hits = model, check_size("limit", limit, least=0), 0
+        self._lock = threading.RLock()
         self.folder_limit = check_size("folder_limit", folder_limit, least=0)
         self._empty = model.cache(**options)
         self._cache: Any = None
@@ -80,9 +94,13 @@ class PrefixStore:
         cache = self._cache
         return 0 if cache is None else cache.nbytes
 
+    @_alone
     def find(self, tokens: Sequence[int]) -> tuple[Any, int]:
-        """A cache of one row for a prompt, and how many of its tokens it has; 0 if no known prefix is worth a fork."""
-        given = np.array(tokens)
+        """A cache of one row for a prompt, and how many of its tokens it has; 0 if no known prefix is worth a fork.
+
+        The last four tokens of the prompt are never among them, and fewer than 32 are not worth one.
+        """
+        given = _array(tokens)
         self._map_longer(given)
         shared = [_shared(given, each) for each in self._tokens]
         best = int(np.argmax(shared)) if shared else 0
@@ -98,9 +116,10 @@ class PrefixStore:
             return found, kept
         return self._empty.fork(), 0
 
+    @_alone
     def keep(self, tokens: Sequence[int], cache: Any, row: int = 0) -> None:
         """Keep the tokens of a row of a cache, of `find`; no page is copied."""
-        given = np.array(tokens)
+        given = _array(tokens)
         if len(given) < _LEAST or not self.limit:
             return
         rows = range(len(self._tokens))
@@ -111,10 +130,15 @@ class PrefixStore:
                 return
         if self._cropped:
             self._take([at for at in rows if shared[at] < len(self._tokens[at])])
-        if self._cache is None:
-            self._cache = cache.fork([row])
-        else:
-            self._cache.extend(cache.fork([row]))
+        every, known = (self._empty.fork(), 0) if self._cache is None else (self._cache, len(self._tokens))
+        try:
+            every.extend(cache.fork([row]))
+        except (AttributeError, QkvError) as error:
+            wanted = "a cache that `find` returned, or a fork of one"
+            raise OptionError(complaint("cache", type(cache).__name__, wanted)) from error
+        if not known:
+            every.reorder([every.batch - 1])
+        self._cache = every
         self._tokens.append(given)
         self._used.append(next(self._time))
         while self.nbytes > self.limit:
@@ -122,6 +146,7 @@ class PrefixStore:
             self._write(oldest)
             self._take([row for row in range(len(self._tokens)) if row != oldest])
 
+    @_alone
     def save(self) -> None:
         """Write the prefixes in memory to the folder, for the next process."""
         for row in np.argsort(self._used).tolist():
@@ -204,6 +229,13 @@ class PrefixStore:
         self._files.pop(path, None)
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def _array(tokens: Sequence[int]) -> np.ndarray:
+    given = np.asarray(tokens)
+    if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size:
+        raise OptionError(complaint("tokens", repr(tokens)[:60], "a list of token numbers"))
+    return given.astype(np.int64)
 
 
 def _shared(one: np.ndarray, two: np.ndarray) -> int:

@@ -253,7 +253,7 @@ class Server:
         constraint: Any = None,
         names: Any = (),
     ) -> Asked:
-        most = self.context - len(tokens) + 1
+        most = self.context - len(tokens)
         if (new or 1) > most:
             given = f"{new or 1} after a prompt of {len(tokens)} tokens"
             words = complaint("max_tokens", given, f"at most {self.context} together, the context")

@@ -171,7 +171,8 @@ def read(kind: type[B], body: bytes) -> B:
         key = lambda each: (each["type"] in ("too_long", "too_short"), len(each["loc"]))  # noqa: E731
         found = max(error.errors(include_url=False), key=key)
     if found["type"] == "json_invalid":
-        raise Refused(400, "invalid_json", complaint("body", "no JSON", "a JSON object"))
+        reason = str(found.get("ctx", {}).get("error", "no JSON"))[:100]
+        raise Refused(400, "invalid_json", complaint("body", f"no JSON ({reason})", "a JSON object"))
     # Members of unions are named by their types.
     types = [part for part in map(str, found["loc"]) if part in ("str", "int") or part[:1].isupper() or "[" in part]
     name = ".".join(part for part in map(str, found["loc"]) if part not in types)
