@@ -70,6 +70,7 @@ def test_every_similarity_with_every_mask(similarity):
             check_decode(storage=storage, dtype=dtype, heads=heads, n=n, similarity=similarity, mask=mask, seed=at)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", MASKS)
 def test_every_mask_with_every_dtype(mask):
     for storage, dtype in zip(STORAGE * 2, (*QUERIES, *QUERIES[::-1], *QUERIES), strict=True):

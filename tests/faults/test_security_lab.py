@@ -40,6 +40,7 @@ def test_a_packed_body_is_not_unpacked(lab, packing):
     assert cache(lab) < before + 50_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [

@@ -157,6 +157,7 @@ def test_an_answer_that_is_not_awaited_any_more_ends(named):
     assert api.engine.figures.outcomes["left"] == 1
 
 
+@pytest.mark.slow
 def test_it_reads_and_only_confirms(path, tmp_path):
     questions = from_bank(["1=scaling"])
     reader = ModelReader(get_model(f"qkv/{path}", memoize=False), cache=tmp_path, max_tokens=40)

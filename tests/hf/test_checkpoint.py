@@ -37,6 +37,7 @@ def refused(path, *words):
     return text
 
 
+@pytest.mark.slow
 def test_it_is_the_model_of_transformers_on_qkv(checkpoint):
     model, tokenizer = load(checkpoint)
     assert model.config._attn_implementation == "qkv"

@@ -172,6 +172,7 @@ def test_other_implementations_of_those_models_still_load(name):
     assert output_of(run(build(FOREIGN[name](), "eager"), given)).isfinite().all()
 
 
+@pytest.mark.slow
 def test_an_argument_that_attention_does_not_know_is_refused_by_name():
     """It would change the answer if it were dropped."""
     function = transformers.AttentionInterface()["qkv"]
@@ -540,6 +541,7 @@ def test_a_float_mask_may_add_any_number(name):
     close(output_of(run(ours(name), given)), output_of(run(eager(name), given)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "mistral", "qwen3"])
 def test_packed_documents_do_not_see_one_another(name):
     """Positions that begin again say where documents begin: transformers' masks know, and qkv's has to."""

@@ -80,6 +80,7 @@ def test_padding_anywhere_in_any_chunks(window, cuts, where):
         assert cache.layers[0].cache.lengths.tolist() == mask.sum(1).tolist(), "padding is not kept"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cuts", [[], [4, 9]])
 @pytest.mark.parametrize("window", [None, 5])
 def test_weights_are_those_of_eager(window, cuts):

@@ -91,6 +91,7 @@ def test_padding_matters(name, side):
     assert off > 100 * TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLE)
 def test_float32_error_is_below_the_tolerance(name):
     given, _ = inputs(name)

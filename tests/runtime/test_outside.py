@@ -132,6 +132,7 @@ def test_states_of_a_hybrid(tmp_path):
     assert model.generate([tokens[0].tolist()], 9)[0].tokens == wanted
 
 
+@pytest.mark.slow
 def test_blocks_of_a_file_are_kept(tmp_path):
     theirs = build("qwen2")
     path = write_gguf(theirs, tmp_path / "model.gguf", quantized="q8_0", vocabulary=True)

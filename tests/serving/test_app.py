@@ -302,6 +302,7 @@ def test_a_token_is_required_where_there_is_one(path):
             assert httpx.get(address(client, where)).status_code == 401
 
 
+@pytest.mark.slow
 def test_a_full_queue_is_said_and_time_is_limited(tmp_path):
     long = write(tmp_path, max_position_embeddings=60_000)
     with serving(long, rows=1, queue=0, seconds=1.5) as (client, server):

@@ -48,6 +48,7 @@ def eager():
     return tokenizer.convert_ids_to_tokens(given["input_ids"][0]), torch.cat(weights).double().numpy()
 
 
+@pytest.mark.slow
 @needs_minilm
 def test_every_number_is_what_eager_attention_gives(eager):
     tokens, weights = eager

@@ -97,6 +97,7 @@ def test_the_right_outputs_move(norm: str, mode: str, moves) -> None:
     assert (result["stored"] is None) == ((norm, mode) != ("batch", "eval"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("texts", "words"),
     [
