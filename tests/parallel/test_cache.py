@@ -184,7 +184,7 @@ def refusing(mesh):
         cache.append(x, x, lengths=[1])
     with pytest.raises(qkv.errors.DtypeError, match="as the cache was given before"):
         cache.append(x.double(), x.double())
-    with pytest.raises(qkv.errors.OptionError, match="at most 5"):
+    with pytest.raises(qkv.errors.OptionError, match="0 to 5"):
         cache.crop(6)
     with pytest.raises(qkv.errors.OptionError, match="a row of the cache"):
         cache.reorder([2])
