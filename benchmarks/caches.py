@@ -40,7 +40,7 @@ from .perplexity import LENGTH, texts
 from .runtimes import progress
 
 FIRST = 64
-BOUND = 0.1  # of the attention, for "auto"
+BOUND = 0.05  # of the attention, for "auto"
 NAMES = tuple(each.name for each in FORMATS.values() if each.native_code is not None)
 PREFIX = 32768  # tokens
 BARS = {"int8": 0.1, "auto": 1.0}  # percent of the perplexity
