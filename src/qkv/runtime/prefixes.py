@@ -130,14 +130,15 @@ class PrefixStore:
                 return
         if self._cropped:
             self._take([at for at in rows if shared[at] < len(self._tokens[at])])
-        every, known = (self._empty.fork(), 0) if self._cache is None else (self._cache, len(self._tokens))
+        is_first = self._cache is None
+        every = self._empty.fork() if is_first else self._cache
         try:
             every.extend(cache.fork([row]))
         except (AttributeError, QkvError) as error:
             wanted = "a cache that `find` returned, or a fork of one"
             raise OptionError(complaint("cache", type(cache).__name__, wanted)) from error
-        if not known:
-            every.reorder([every.batch - 1])
+        if is_first:
+            every.reorder([1])  # without the empty row
         self._cache = every
         self._tokens.append(given)
         self._used.append(next(self._time))
